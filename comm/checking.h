@@ -1,0 +1,18 @@
+// A decorator that finds ranks which do not make the same calls.
+#ifndef COMM_CHECKING_H_
+#define COMM_CHECKING_H_
+
+#include <memory>
+
+#include "comm/communicator.h"
+
+namespace comm {
+
+// Before each collective, all ranks compare (sequence number, op, label, dtype, count, reduce
+// op or root) through `inner`. On a difference every rank's Future fails with Aborted, and the
+// message names both ranks and both calls; after that the communicator stays failed.
+std::unique_ptr<Communicator> MakeChecking(std::unique_ptr<Communicator> inner);
+
+}  // namespace comm
+
+#endif  // COMM_CHECKING_H_

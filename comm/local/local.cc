@@ -1,0 +1,237 @@
+#include "comm/local/local.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "comm/local/reduce.h"
+#include "third_party/absl_compat/check.h"
+
+namespace comm {
+namespace {
+
+using kernels::Tensor;
+
+// What one rank brings to a collective.
+struct Part {
+  bool arrived = false;
+  std::string call;  // for messages: "reduce_scatter(group 3, f32 x 1024, sum)"
+  Tensor in = {}, out = {};
+};
+
+struct Collective {
+  CollectiveKind kind = CollectiveKind::kBarrier;
+  ReduceOp op = ReduceOp::kSum;
+  int root = 0;
+  std::vector<Part> parts;
+  int arrived = 0;
+  int left_to_leave = 0;  // ranks that have not seen the end yet
+  bool running = false;   // a thread is moving data: buffers are in use
+  bool done = false;
+};
+
+class Group : public LocalGroup, public std::enable_shared_from_this<Group> {
+ public:
+  Group(int size, absl::Duration timeout) : size_(size), timeout_(timeout), gone_(size, false) {}
+
+  std::unique_ptr<Communicator> Join(int rank) override;
+  int size() const { return size_; }
+
+  // Registers `part` of `rank` in the collective with that number; the last rank to arrive
+  // moves the data on its own thread.
+  void Post(int64_t number, int rank, CollectiveKind kind, ReduceOp op, int root, Part part) {
+    Collective* ready = nullptr;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      Collective& collective = pending_[number];
+      if (collective.parts.empty()) {
+        collective.parts.resize(size_);
+        collective.kind = kind;
+        collective.op = op;
+        collective.root = root;
+        collective.left_to_leave = size_;
+      }
+      for (int other = 0; other < size_ && failure_.ok(); ++other) {
+        const Part& first = collective.parts[other];
+        if (first.arrived && first.call != part.call) {
+          failure_ = absl::AbortedError(absl::StrCat("ranks disagree in collective ", number,
+                                                     ": rank ", other, " calls ", first.call,
+                                                     ", rank ", rank, " calls ", part.call));
+        }
+      }
+      collective.parts[rank] = std::move(part);
+      collective.parts[rank].arrived = true;
+      ++collective.arrived;
+      if (collective.arrived == size_ && failure_.ok()) {
+        collective.running = true;
+        ready = &collective;
+      }
+    }
+    if (ready != nullptr) {
+      Move(*ready);
+      std::lock_guard<std::mutex> lock(mutex_);
+      ready->running = false;
+      ready->done = true;
+    }
+    changed_.notify_all();
+  }
+
+  absl::Status Wait(int64_t number) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    Collective& collective = pending_.at(number);
+    const auto settled = [&] {
+      return collective.done || (!collective.running && (!failure_.ok() || LostRank(collective)));
+    };
+    if (!changed_.wait_for(lock, absl::ToChronoNanoseconds(timeout_), settled)) {
+      if (collective.running) {  // data is moving: that ends by itself
+        changed_.wait(lock, settled);
+      } else {
+        failure_ = absl::DeadlineExceededError(absl::StrCat(
+            "timeout after ", absl::FormatDuration(timeout_), " in collective ", number, ", ",
+            AnyCall(collective), ": not called by rank ", absl::StrCat(Missing(collective)),
+            "; is that rank stuck, or slower than --comm_timeout?"));
+        changed_.notify_all();
+      }
+    }
+    absl::Status status;
+    if (!collective.done) {
+      if (failure_.ok()) {
+        failure_ = absl::UnavailableError(absl::StrCat("rank ", Missing(collective),
+                                                       " is gone, in collective ", number, ", ",
+                                                       AnyCall(collective)));
+        changed_.notify_all();
+      }
+      status = failure_;
+    }
+    if (--collective.left_to_leave == 0) pending_.erase(number);
+    return status;
+  }
+
+  void Abort(int rank, const absl::Status& reason) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (failure_.ok()) {
+      failure_ =
+          absl::UnavailableError(absl::StrCat("rank ", rank, " gave up: ", reason.ToString()));
+    }
+    changed_.notify_all();
+  }
+
+  void Leave(int rank) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    gone_[rank] = true;
+    changed_.notify_all();
+  }
+
+ private:
+  // The lowest rank that has not called, as text.
+  std::string Missing(const Collective& collective) const {
+    for (int rank = 0; rank < size_; ++rank) {
+      if (!collective.parts[rank].arrived) return absl::StrCat(rank);
+    }
+    return "?";
+  }
+
+  std::string AnyCall(const Collective& collective) const {
+    for (const Part& part : collective.parts) {
+      if (part.arrived) return part.call;
+    }
+    return "?";
+  }
+
+  bool LostRank(const Collective& collective) const {
+    for (int rank = 0; rank < size_; ++rank) {
+      if (gone_[rank] && !collective.parts[rank].arrived) return true;
+    }
+    return false;
+  }
+
+  void Move(const Collective& collective) const {
+    std::vector<Tensor> in, out;
+    for (const Part& part : collective.parts) {
+      in.push_back(part.in);
+      out.push_back(part.out);
+    }
+    MoveData(collective.kind, collective.op, collective.root, in, out);
+  }
+
+  const int size_;
+  const absl::Duration timeout_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<int64_t, Collective> pending_;
+  std::vector<bool> gone_;
+  absl::Status failure_;  // once set, it stays: ranks are no longer in step
+};
+
+class LocalCommunicator : public Communicator {
+ public:
+  LocalCommunicator(std::shared_ptr<Group> group, int rank)
+      : group_(std::move(group)), rank_(rank) {}
+  ~LocalCommunicator() override { group_->Leave(rank_); }
+
+  int rank() const override { return rank_; }
+  int size() const override { return group_->size(); }
+  absl::string_view backend() const override { return "local"; }
+
+  Future ReduceScatter(absl::string_view label, Tensor in, Tensor out, ReduceOp op,
+                       kernels::Queue& queue) override {
+    CHECK_EQ(in.size(), out.size() * size()) << label;
+    CHECK_EQ(in.dtype(), out.dtype()) << label;
+    return Post("reduce_scatter", label, CollectiveKind::kReduceScatter, in, out, op, 0, queue);
+  }
+  Future AllGather(absl::string_view label, Tensor in, Tensor out, kernels::Queue& queue) override {
+    CHECK_EQ(out.size(), in.size() * size()) << label;
+    CHECK_EQ(in.dtype(), out.dtype()) << label;
+    return Post("all_gather", label, CollectiveKind::kAllGather, in, out, ReduceOp::kSum, 0, queue);
+  }
+  Future AllReduce(absl::string_view label, Tensor x, ReduceOp op, kernels::Queue& queue) override {
+    return Post("all_reduce", label, CollectiveKind::kAllReduce, x, x, op, 0, queue);
+  }
+  Future Broadcast(absl::string_view label, Tensor x, int root, kernels::Queue& queue) override {
+    CHECK(root >= 0 && root < size()) << label << ": root " << root;
+    return Post("broadcast", label, CollectiveKind::kBroadcast, x, x, ReduceOp::kSum, root, queue);
+  }
+  absl::Status Barrier(absl::string_view label) override {
+    const int64_t number = next_++;
+    group_->Post(number, rank_, CollectiveKind::kBarrier, ReduceOp::kSum, 0,
+                 Part{.call = absl::StrCat("barrier(", label, ")")});
+    return group_->Wait(number);
+  }
+  void Abort(const absl::Status& reason) override { group_->Abort(rank_, reason); }
+
+ private:
+  Future Post(absl::string_view name, absl::string_view label, CollectiveKind kind, Tensor in,
+              Tensor out, ReduceOp op, int root, kernels::Queue& queue) {
+    CHECK(queue.device() == kernels::DeviceKind::kCpu) << "the local backend moves CPU tensors";
+    queue.Synchronize();  // the inputs exist before another thread may read them
+    const int64_t number = next_++;
+    const std::string call = absl::StrCat(name, "(", label, ", ", kernels::Name(in.dtype()), " x ",
+                                          in.size(), op == ReduceOp::kAvg ? ", avg" : "",
+                                          root ? absl::StrCat(", root ", root) : "", ")");
+    group_->Post(number, rank_, kind, op, root, Part{.call = call, .in = in, .out = out});
+    return Future([group = group_, number](kernels::Queue&) { return group->Wait(number); });
+  }
+
+  const std::shared_ptr<Group> group_;
+  const int rank_;
+  int64_t next_ = 0;
+};
+
+std::unique_ptr<Communicator> Group::Join(int rank) {
+  CHECK(rank >= 0 && rank < size_) << "rank " << rank << " of " << size_;
+  return std::make_unique<LocalCommunicator>(shared_from_this(), rank);
+}
+
+}  // namespace
+
+std::shared_ptr<LocalGroup> LocalGroup::Create(int size, absl::Duration timeout) {
+  CHECK_GE(size, 1);
+  return std::make_shared<Group>(size, timeout);
+}
+
+}  // namespace comm

@@ -1,0 +1,29 @@
+// Ranks as threads of this process. Reductions add the ranks in rank order, in f32, so the
+// same inputs give the same bits every time.
+//
+//   auto group = comm::LocalGroup::Create(4, absl::Seconds(60));
+//   std::thread([&] { auto comm = group->Join(2); ... });   // one Join per rank and thread
+#ifndef COMM_LOCAL_LOCAL_H_
+#define COMM_LOCAL_LOCAL_H_
+
+#include <memory>
+
+#include "absl/time/time.h"
+#include "comm/communicator.h"
+
+namespace comm {
+
+class LocalGroup {
+ public:
+  // `timeout`: how long a rank waits in Wait() or Barrier() for the others before the call
+  // fails with DeadlineExceeded, naming the collective and the ranks that have not called it.
+  static std::shared_ptr<LocalGroup> Create(int size, absl::Duration timeout);
+  virtual ~LocalGroup() = default;
+  // The end of one rank. A Communicator that is destroyed while others still wait for it counts
+  // as a lost rank (Unavailable).
+  virtual std::unique_ptr<Communicator> Join(int rank) = 0;
+};
+
+}  // namespace comm
+
+#endif  // COMM_LOCAL_LOCAL_H_

@@ -1,0 +1,157 @@
+#include "comm/local/local.h"
+
+#include <atomic>
+#include <cmath>
+#include <vector>
+
+#include "comm/test_ranks.h"
+#include "gtest/gtest.h"
+#include "kernels/testing/testing.h"
+
+namespace comm {
+namespace {
+
+using kernels::DType;
+using kernels::Tensor;
+using kernels::testing::HostTensor;
+using kernels::testing::RandomTensor;
+
+class LocalTest : public testing::TestWithParam<int> {};
+
+TEST_P(LocalTest, ReduceScatterAddsInRankOrder) {
+  const int size = GetParam();
+  const int64_t n = 37;
+  // In f32 the order shows: the oracle adds rank 0 first.
+  std::vector<float> want(size * n, 0.0f);
+  for (int rank = 0; rank < size; ++rank) {
+    const HostTensor in = RandomTensor(DType::kF32, {size * n}, rank + 1);
+    for (int64_t i = 0; i < size * n; ++i) want[i] += in.get().f32()[i];
+  }
+  RunRanks(size, [&](Communicator& comm, kernels::Queue& queue) {
+    const HostTensor in = RandomTensor(DType::kF32, {size * n}, comm.rank() + 1);
+    const HostTensor out(DType::kF32, {n});
+    ASSERT_TRUE(comm.ReduceScatter("x", in, out, ReduceOp::kSum, queue).Wait(queue).ok());
+    for (int64_t i = 0; i < n; ++i) EXPECT_EQ(out.get().f32()[i], want[comm.rank() * n + i]);
+  });
+}
+
+TEST_P(LocalTest, ReduceScatterIntoItsOwnPart) {
+  const int size = GetParam();
+  RunRanks(size, [&](Communicator& comm, kernels::Queue& queue) {
+    const HostTensor x(DType::kF32, {size * 2});
+    for (int i = 0; i < size * 2; ++i) x.get().f32()[i] = i + 1;
+    const Tensor own = x.get().Slice(comm.rank() * 2, 2);
+    ASSERT_TRUE(comm.ReduceScatter("x", x, own, ReduceOp::kAvg, queue).Wait(queue).ok());
+    EXPECT_EQ(own.f32()[0], comm.rank() * 2 + 1);
+    EXPECT_EQ(own.f32()[1], comm.rank() * 2 + 2);
+  });
+}
+
+TEST_P(LocalTest, Bf16IsAddedInF32AndRoundedOnce) {
+  const int size = GetParam();
+  RunRanks(size, [&](Communicator& comm, kernels::Queue& queue) {
+    const HostTensor x(DType::kBF16, {1});
+    // 256 swallows a single 1 in bf16; in f32 the ones add up first.
+    x.Set({comm.rank() == 0 ? 256.0 : 1.0});
+    ASSERT_TRUE(comm.AllReduce("x", x, ReduceOp::kSum, queue).Wait(queue).ok());
+    EXPECT_EQ(x.ToDouble()[0], kernels::RoundToBF16(256.0f + size - 1));
+  });
+}
+
+TEST_P(LocalTest, AllGatherAndBroadcast) {
+  const int size = GetParam();
+  RunRanks(size, [&](Communicator& comm, kernels::Queue& queue) {
+    const HostTensor all(DType::kI32, {size});
+    const Tensor own = all.get().Slice(comm.rank(), 1);
+    own.i32()[0] = 100 + comm.rank();
+    Future gathered = comm.AllGather("ranks", own, all, queue);
+    const HostTensor x(DType::kF32, {3});
+    if (comm.rank() == size - 1) x.Set({1, 2, 3});
+    Future sent = comm.Broadcast("x", x, size - 1, queue);
+    ASSERT_TRUE(gathered.Wait(queue).ok());
+    ASSERT_TRUE(sent.Wait(queue).ok());
+    for (int rank = 0; rank < size; ++rank) EXPECT_EQ(all.get().i32()[rank], 100 + rank);
+    EXPECT_EQ(x.ToDouble(), (std::vector<double>{1, 2, 3}));
+    EXPECT_TRUE(comm.Barrier("end").ok());
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, LocalTest, testing::Values(1, 2, 3, 4, 7, 8));
+
+TEST(Local, C2_DifferentSizesAreNamed) {
+  RunRanks(2, [](Communicator& comm, kernels::Queue& queue) {
+    const HostTensor x(DType::kF32, {comm.rank() == 0 ? 4 : 5});
+    const absl::Status status = comm.AllReduce("grads", x, ReduceOp::kSum, queue).Wait(queue);
+    EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
+    const std::string text(status.message());
+    EXPECT_NE(text.find("f32 x 4"), std::string::npos) << text;
+    EXPECT_NE(text.find("f32 x 5"), std::string::npos) << text;
+  });
+}
+
+TEST(Local, C3_OppositeOrderIsNamed) {
+  RunRanks(2, [](Communicator& comm, kernels::Queue& queue) {
+    const HostTensor a(DType::kF32, {4}), b(DType::kF32, {4});
+    const bool first = comm.rank() == 0;
+    const absl::Status status =
+        comm.AllReduce(first ? "a" : "b", first ? a : b, ReduceOp::kSum, queue).Wait(queue);
+    EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
+    EXPECT_NE(status.message().find("all_reduce(a"), absl::string_view::npos) << status;
+    EXPECT_NE(status.message().find("all_reduce(b"), absl::string_view::npos) << status;
+  });
+}
+
+TEST(Local, C4_ALostRankEndsTheOthers) {
+  std::atomic<int> failed{0};
+  RunRanks(3, [&](Communicator& comm, kernels::Queue& queue) {
+    if (comm.rank() == 1) return;  // dies before the collective
+    const HostTensor x(DType::kF32, {4});
+    const absl::Status status = comm.AllReduce("x", x, ReduceOp::kSum, queue).Wait(queue);
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+    EXPECT_NE(status.message().find("rank 1"), absl::string_view::npos) << status;
+    ++failed;
+  });
+  EXPECT_EQ(failed, 2);
+}
+
+TEST(Local, C4_AbortCarriesItsReason) {
+  RunRanks(3, [](Communicator& comm, kernels::Queue& queue) {
+    if (comm.rank() == 2) {
+      comm.Abort(absl::DataLossError("shard 7 is torn"));
+      EXPECT_FALSE(comm.Barrier("b").ok());
+      return;
+    }
+    const HostTensor x(DType::kF32, {4});
+    const absl::Status status = comm.AllReduce("x", x, ReduceOp::kSum, queue).Wait(queue);
+    EXPECT_NE(status.message().find("shard 7 is torn"), absl::string_view::npos) << status;
+  });
+}
+
+TEST(Local, C3_AStuckRankIsATimeoutThatNamesIt) {
+  std::atomic<bool> timed_out{false};
+  RunRanks(
+      2,
+      [&](Communicator& comm, kernels::Queue& queue) {
+        if (comm.rank() == 1) {  // stuck elsewhere until the other one gave up
+          while (!timed_out) std::this_thread::yield();
+          return;
+        }
+        const HostTensor x(DType::kF32, {4});
+        const absl::Status status = comm.AllReduce("x", x, ReduceOp::kSum, queue).Wait(queue);
+        timed_out = true;
+        EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+        EXPECT_NE(status.message().find("not called by rank 1"), absl::string_view::npos) << status;
+      },
+      absl::Milliseconds(50));
+}
+
+TEST(FutureDeathTest, MustBeWaitedForOnce) {
+  const std::unique_ptr<kernels::Queue> queue = kernels::MakeCpuQueue(1);
+  EXPECT_DEATH(Future([](kernels::Queue&) { return absl::OkStatus(); }), "dropped");
+  Future future([](kernels::Queue&) { return absl::OkStatus(); });
+  EXPECT_TRUE(future.Wait(*queue).ok());
+  EXPECT_DEATH((void)future.Wait(*queue), "twice");
+}
+
+}  // namespace
+}  // namespace comm

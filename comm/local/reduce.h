@@ -1,0 +1,26 @@
+// The data movement of each collective among ranks that share memory.
+#ifndef COMM_LOCAL_REDUCE_H_
+#define COMM_LOCAL_REDUCE_H_
+
+#include <vector>
+
+#include "comm/communicator.h"
+
+namespace comm {
+
+enum class CollectiveKind : uint8_t {
+  kReduceScatter,
+  kAllGather,
+  kAllReduce,
+  kBroadcast,
+  kBarrier
+};
+
+// Runs one collective over all ranks' tensors (as Communicator names them). Adds in rank order
+// in f32, element by element, so tensors may alias as Communicator allows.
+void MoveData(CollectiveKind kind, ReduceOp op, int root, const std::vector<kernels::Tensor>& in,
+              const std::vector<kernels::Tensor>& out);
+
+}  // namespace comm
+
+#endif  // COMM_LOCAL_REDUCE_H_

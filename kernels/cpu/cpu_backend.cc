@@ -1,0 +1,94 @@
+#include "kernels/cpu/cpu_backend.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/thread_pool.h"
+
+namespace kernels {
+namespace {
+
+class Cpu : public Backend {
+ public:
+  absl::string_view name() const override { return "cpu"; }
+  DeviceKind device() const override { return DeviceKind::kCpu; }
+  void* Allocate(int64_t bytes) override {
+    const int64_t rounded = (bytes + 255) / 256 * 256;
+    void* memory = std::aligned_alloc(256, rounded);
+    if (memory != nullptr) std::memset(memory, 0, rounded);
+    return memory;
+  }
+  void Free(void* memory) override { std::free(memory); }
+};
+
+// A pool of one size and the ops that run on it.
+struct Engine {
+  explicit Engine(int threads)
+      : pool(threads),
+        attention(MakeCpuAttentionOps(pool)),
+        elementwise(MakeCpuElementwiseOps(pool)),
+        embedding(MakeCpuEmbeddingOps(pool)),
+        head(MakeCpuHeadOps(pool)),
+        matmul(MakeCpuMatMulOps(pool)),
+        norm(MakeCpuNormOps(pool)),
+        optimizer(MakeCpuOptimizerOps(pool)),
+        qkv(MakeCpuQkvOps(pool)),
+        table{attention.get(), elementwise.get(), embedding.get(), head.get(),
+              matmul.get(),    norm.get(),        optimizer.get(), qkv.get()} {}
+
+  ThreadPool pool;
+  const std::unique_ptr<AttentionOps> attention;
+  const std::unique_ptr<ElementwiseOps> elementwise;
+  const std::unique_ptr<EmbeddingOps> embedding;
+  const std::unique_ptr<HeadOps> head;
+  const std::unique_ptr<MatMulOps> matmul;
+  const std::unique_ptr<NormOps> norm;
+  const std::unique_ptr<OptimizerOps> optimizer;
+  const std::unique_ptr<QkvOps> qkv;
+  const OpTable table;
+};
+
+class CpuQueue : public Queue {
+ public:
+  explicit CpuQueue(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
+  const OpTable& ops() const override { return engine_->table; }
+  DeviceKind device() const override { return DeviceKind::kCpu; }
+  void Synchronize() override {}  // every op has run when its call returns
+  void Upload(const void* host, Tensor tensor) override {
+    std::memcpy(tensor.data(), host, tensor.bytes());
+  }
+  void Download(Tensor tensor, void* host) override {
+    std::memcpy(host, tensor.data(), tensor.bytes());
+  }
+
+ private:
+  std::shared_ptr<Engine> engine_;
+};
+
+}  // namespace
+
+Backend& CpuBackend() {
+  static Cpu& cpu = *new Cpu;
+  return cpu;
+}
+
+std::unique_ptr<Queue> MakeCpuQueue(int threads) {
+  static std::mutex& mutex = *new std::mutex;
+  static auto& engines = *new std::map<int, std::weak_ptr<Engine>>;
+  if (threads == 0) threads = std::max(1u, std::thread::hardware_concurrency());
+  std::lock_guard<std::mutex> lock(mutex);
+  std::shared_ptr<Engine> engine = engines[threads].lock();
+  if (engine == nullptr) {
+    engine = std::make_shared<Engine>(threads);
+    engines[threads] = engine;
+  }
+  return std::make_unique<CpuQueue>(std::move(engine));
+}
+
+}  // namespace kernels

@@ -1,0 +1,21 @@
+// The CPU backend: an in-order executor that runs each op at once on the shared pool.
+#ifndef KERNELS_CPU_CPU_BACKEND_H_
+#define KERNELS_CPU_CPU_BACKEND_H_
+
+#include <memory>
+
+#include "kernels/queue.h"
+
+namespace kernels {
+
+// Never destroyed. Safe from any thread.
+Backend& CpuBackend();
+
+// A queue over a pool of `threads` threads; 0 means one per core. Queues made with the same
+// number share one pool, so that the ranks of one process do not multiply the threads.
+// The number of threads changes no bit of any result.
+std::unique_ptr<Queue> MakeCpuQueue(int threads = 0);
+
+}  // namespace kernels
+
+#endif  // KERNELS_CPU_CPU_BACKEND_H_

@@ -1,0 +1,46 @@
+// Fills, casts, copies, sums, and the search for non-finite values.
+#ifndef KERNELS_OPS_ELEMENTWISE_H_
+#define KERNELS_OPS_ELEMENTWISE_H_
+
+#include "kernels/queue.h"
+#include "kernels/tensor.h"
+
+namespace kernels {
+
+// Every element of x (any dtype) becomes all zero bits.
+void FillZero(Tensor x, Queue& queue);
+
+// y = x, element by element, converted: f32 <-> bf16 (to nearest even) or the same dtype.
+// Sizes agree; shapes need not.
+void Copy(Tensor x, Tensor y, Queue& queue);
+
+// y += x.  f32 + f32, or bf16 + bf16 with one rounding.
+void Add(Tensor x, Tensor y, Queue& queue);
+
+// c = a + b, f32, no overlap but c may be a or b. The node of the deterministic slot tree.
+void Sum(Tensor a, Tensor b, Tensor c, Queue& queue);
+
+// x *= factor, f32.
+void Scale(Tensor x, float factor, Queue& queue);
+
+// sums[s] = sum of x[s, :], in f32 with an order fixed by T.  x  f32 [slots, T], sums  f32 [slots]
+void RowSums(Tensor x, Tensor sums, Queue& queue);
+
+// index[0] = position of the first NaN or infinity in x (f32 or bf16), -1 if there is none.
+void FirstNonFinite(Tensor x, Tensor index, Queue& queue);
+
+class ElementwiseOps {
+ public:
+  virtual ~ElementwiseOps() = default;
+  virtual void FillZero(Tensor x, Queue& queue) const = 0;
+  virtual void Copy(Tensor x, Tensor y, Queue& queue) const = 0;
+  virtual void Add(Tensor x, Tensor y, Queue& queue) const = 0;
+  virtual void Sum(Tensor a, Tensor b, Tensor c, Queue& queue) const = 0;
+  virtual void Scale(Tensor x, float factor, Queue& queue) const = 0;
+  virtual void RowSums(Tensor x, Tensor sums, Queue& queue) const = 0;
+  virtual void FirstNonFinite(Tensor x, Tensor index, Queue& queue) const = 0;
+};
+
+}  // namespace kernels
+
+#endif  // KERNELS_OPS_ELEMENTWISE_H_

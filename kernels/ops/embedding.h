@@ -1,0 +1,57 @@
+// Token embedding, smear gate and first norm in one op; gradients of embedding tables.
+#ifndef KERNELS_OPS_EMBEDDING_H_
+#define KERNELS_OPS_EMBEDDING_H_
+
+#include "kernels/queue.h"
+#include "kernels/tensor.h"
+
+namespace kernels {
+
+// With e_t = table[tokens_t] and g_t = sigmoid(smear_w . e_t[0..k)):
+//   x_t = e_t + lambda * g_t * e_{t-1}   (t = 0 of a slot has no predecessor: x_0 = e_0)
+//   x0  = rms(x)
+// The smear crosses document boundaries but never slots. Smear gate: modded-nanogpt,
+// record of 2025-09-18.
+struct EmbedSmearNormArgs {
+  Tensor tokens;         // i32 [slots, T], each in [0, V)
+  Tensor table;          // bf16 [V, D]
+  Tensor smear_w;        // bf16 [1, k], k <= D
+  Tensor scalars;        // f32 [n]
+  int smear_lambda = 0;  // lambda = scalars[smear_lambda]
+  Tensor x0;             // bf16 [slots, T, D], output
+  Tensor inv_rms;        // f32 [slots, T], output
+};
+void EmbedSmearNorm(const EmbedSmearNormArgs& args, Queue& queue);
+
+// Backward: from dx0 to the gradient of each token's embedding row, e.
+//
+//   dx0       bf16 [slots, T, D]
+//   de        bf16 [slots, T, D], written: the row's gradient as x_t's own row and as the
+//             predecessor of x_{t+1}, and through the gate
+//   dsmear_w  f32 [leaves, k], added to;  dscalars  f32 [leaves, n], added to
+void EmbedSmearNormGrad(const EmbedSmearNormArgs& forward, Tensor dx0, Tensor de, Tensor dsmear_w,
+                        Tensor dscalars, Queue& queue);
+
+// dtable[l, tokens_t] += de_t for the tokens of leaf l, in token order: repeatable.
+//
+//   tokens  i32 [slots, T]   de  bf16 [slots, T, D]   dtable  f32 [leaves, V, D]
+//   workspace  at least EmbeddingGradWorkspaceBytes() bytes of any dtype, or empty if that is 0
+void EmbeddingGrad(Tensor tokens, Tensor de, Tensor dtable, Tensor workspace, Queue& queue);
+int64_t EmbeddingGradWorkspaceBytes(int64_t slots, int64_t slot_tokens, int64_t vocab, int64_t dim,
+                                    const Queue& queue);
+
+class EmbeddingOps {
+ public:
+  virtual ~EmbeddingOps() = default;
+  virtual void EmbedSmearNorm(const EmbedSmearNormArgs& args, Queue& queue) const = 0;
+  virtual void EmbedSmearNormGrad(const EmbedSmearNormArgs& forward, Tensor dx0, Tensor de,
+                                  Tensor dsmear_w, Tensor dscalars, Queue& queue) const = 0;
+  virtual void EmbeddingGrad(Tensor tokens, Tensor de, Tensor dtable, Tensor workspace,
+                             Queue& queue) const = 0;
+  virtual int64_t EmbeddingGradWorkspaceBytes(int64_t slots, int64_t slot_tokens, int64_t vocab,
+                                              int64_t dim) const = 0;
+};
+
+}  // namespace kernels
+
+#endif  // KERNELS_OPS_EMBEDDING_H_

@@ -1,0 +1,82 @@
+// RMSNorm without gain (Zhang and Sennrich, 2019), alone and fused with the residual stream's
+// skip connections and lambdas. Statistics in f32; y = x * inv_rms, inv_rms =
+// (mean(x^2) + eps)^(-1/2), over the last dim.
+#ifndef KERNELS_OPS_NORM_H_
+#define KERNELS_OPS_NORM_H_
+
+#include "kernels/queue.h"
+#include "kernels/tensor.h"
+
+namespace kernels {
+
+// f32 machine epsilon, for bf16 inputs as well: what the PyTorch original's rms_norm adds.
+constexpr float kRmsEpsilon = 1.1920929e-07f;
+
+// y = rms(x).  x, y  bf16 [slots, T, D] (y may be x);  inv_rms  f32 [slots, T]
+void RmsNorm(Tensor x, Tensor y, Tensor inv_rms, Queue& queue);
+
+// dx = residual + inv_rms * (dy - y * mean(y * dy)).
+//
+//   dy, y     bf16 [slots, T, D]; y is RmsNorm's output
+//   residual  bf16 like dy, or empty; may be dx
+//   dx        bf16 like dy, rounded once; may be dy
+void RmsNormGrad(Tensor dy, Tensor y, Tensor inv_rms, Tensor residual, Tensor dx, Queue& queue);
+
+// Which scalars a layer's mix reads, as indices into the model's `scalars`.
+struct MixScalars {
+  int lambda_x = -1;   // weight of the residual stream
+  int lambda_x0 = -1;  // weight of x0
+  int skip = -1;       // sigmoid(scalars[skip]) weighs the saved output; -1: no skip connection
+};
+
+// mixed = lambda_x * (x + sigmoid(skip) * saved) + lambda_x0 * x0;  u = rms(mixed).
+//
+//   x, x0, saved  bf16 [slots, T, D]; saved is empty without a skip connection
+//   scalars       f32 [n]
+//   mixed, u      bf16 like x; mixed is rounded once, and u comes from the rounded mixed.
+//                 mixed may not be x.
+//   inv_rms       f32 [slots, T]
+void MixNorm(Tensor x, Tensor x0, Tensor saved, Tensor scalars, MixScalars which, Tensor mixed,
+             Tensor u, Tensor inv_rms, Queue& queue);
+
+// The backward pass of MixNorm. With
+//   dmixed = dresidual + inv_rms * (du' - u * mean(u * du')),   s = sigmoid(scalars[skip]):
+//   dx            = lambda_x * dmixed + dx_extra
+//   dsaved        = lambda_x * s * dmixed              (written, not added)
+//   dx0          += lambda_x0 * dmixed
+//   dscalars[..] += sums over slot tokens and D of dmixed with its factors.
+struct MixNormGradArgs {
+  Tensor dresidual;  // bf16 [slots, T, D], gradient of `mixed` by the residual path
+  Tensor du;         // bf16 [slots, T, D]
+  // f32 [slots, T, k], or empty: added to the first k features of du, making du' (the sparse
+  // attention gate reads these features).
+  Tensor du_head;
+  Tensor u;        // bf16, MixNorm's output
+  Tensor inv_rms;  // f32 [slots, T]
+  Tensor x;        // MixNorm's inputs
+  Tensor x0;
+  Tensor saved;    // empty without skip connection
+  Tensor scalars;  // f32 [n]
+  MixScalars which;
+  Tensor dx_extra;  // bf16 like x, or empty: gradient that reaches x by another way
+  Tensor dx;        // bf16 like x; may be dresidual
+  Tensor dsaved;    // bf16 like x; empty without skip connection
+  Tensor dx0;       // bf16 like x, added to (one rounding a call)
+  Tensor dscalars;  // f32 [leaves, n], added to; leaves = 1 or slots
+};
+void MixNormGrad(const MixNormGradArgs& args, Queue& queue);
+
+class NormOps {
+ public:
+  virtual ~NormOps() = default;
+  virtual void RmsNorm(Tensor x, Tensor y, Tensor inv_rms, Queue& queue) const = 0;
+  virtual void RmsNormGrad(Tensor dy, Tensor y, Tensor inv_rms, Tensor residual, Tensor dx,
+                           Queue& queue) const = 0;
+  virtual void MixNorm(Tensor x, Tensor x0, Tensor saved, Tensor scalars, MixScalars which,
+                       Tensor mixed, Tensor u, Tensor inv_rms, Queue& queue) const = 0;
+  virtual void MixNormGrad(const MixNormGradArgs& args, Queue& queue) const = 0;
+};
+
+}  // namespace kernels
+
+#endif  // KERNELS_OPS_NORM_H_

@@ -1,0 +1,55 @@
+// Whole-bank optimizer ops: one call for all matrices, or all elements, of a chunk. Rates live in
+// device memory, so that a captured graph can replay with new ones.
+#ifndef KERNELS_OPS_OPTIMIZER_H_
+#define KERNELS_OPS_OPTIMIZER_H_
+
+#include "kernels/queue.h"
+#include "kernels/tensor.h"
+
+namespace kernels {
+
+// Adam with the epsilon outside of the bias correction (Kingma and Ba, 2014; DistAdam of
+// modded-nanogpt):
+//   m <- beta1 m + (1 - beta1) g;   v <- beta2 v + (1 - beta2) g^2
+//   p <- p * decay - step_size * m / (sqrt(v) + eps)
+// with step_size = lr sqrt(1 - beta2^t) / (1 - beta1^t) and decay = 1 - lr * weight_decay.
+struct AdamArgs {
+  Tensor p;      // f32 or bf16 [n]
+  Tensor g;      // f32 [n]; rounded to p's dtype first, the dtype of the recipe's gradient
+  Tensor m, v;   // bf16 or f32 [n]
+  Tensor rates;  // f32 [2]: step_size, decay
+  float beta1 = 0;
+  float beta2 = 0;
+  float eps = 0;
+};
+// In f32, rounding m, v and p once each; the update uses the unrounded new m and v.
+// Elementwise: bits do not depend on how n is cut into chunks.
+void AdamUpdate(const AdamArgs& args, Queue& queue);
+
+// Nesterov momentum as an average: m <- m + (1 - mu)(g - m);  u = g + mu (m - g).
+//
+//   g   f32 [n], rounded to m's dtype first     m  f32 or bf16 [n]
+//   mu  f32 [1]                                 u  bf16 [n], from the unrounded new m
+void MomentumUpdate(Tensor g, Tensor m, Tensor mu, Tensor u, Queue& queue);
+
+// x_b = u_b / (|u_b|_F + eps) for each matrix.  u, x  bf16 [B, r, c] (x may be u)
+// The norm is that of the bf16 values, in f32, order fixed by r * c.
+void NormalizeFrobenius(Tensor u, float eps, Tensor x, Queue& queue);
+
+// p_b <- p_b * decay_b - lr_b * o_b for each matrix.
+//
+//   p  f32 or bf16 [B, r, c]   o  bf16 like p   lr, decay  f32 [B]
+void MatrixUpdate(Tensor p, Tensor o, Tensor lr, Tensor decay, Queue& queue);
+
+class OptimizerOps {
+ public:
+  virtual ~OptimizerOps() = default;
+  virtual void AdamUpdate(const AdamArgs& args, Queue& queue) const = 0;
+  virtual void MomentumUpdate(Tensor g, Tensor m, Tensor mu, Tensor u, Queue& queue) const = 0;
+  virtual void NormalizeFrobenius(Tensor u, float eps, Tensor x, Queue& queue) const = 0;
+  virtual void MatrixUpdate(Tensor p, Tensor o, Tensor lr, Tensor decay, Queue& queue) const = 0;
+};
+
+}  // namespace kernels
+
+#endif  // KERNELS_OPS_OPTIMIZER_H_

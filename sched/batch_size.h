@@ -1,0 +1,36 @@
+// Tokens of the global batch: constant within each stage of the run.
+#ifndef SCHED_BATCH_SIZE_H_
+#define SCHED_BATCH_SIZE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "sched/run_length.h"
+
+namespace sched {
+
+struct BatchStage {
+  double fraction = 1;  // of the scheduled steps, > 0
+  int64_t tokens = 393216;
+};
+
+struct BatchSchedule {
+  // One stage. Not written as {BatchStage{}}: gcc 12 then warns of uninitialized memory.
+  std::vector<BatchStage> stages = std::vector<BatchStage>(1);
+};
+
+// InvalidArgument when there is no stage, a fraction or size is not positive, or the
+// fractions do not sum to 1 (to 1e-9); the message states the sum.
+absl::Status Validate(const BatchSchedule& schedule);
+
+// Tokens of the batch of `step`: stage i ends before the first step >= round(scheduled_steps *
+// (fraction_0 + ... + fraction_i)); the last stage has no end. CHECKs step >= 0.
+int64_t BatchTokensAt(const BatchSchedule& schedule, const RunLength& run, int64_t step);
+
+// Sum of the batches of all steps of the run: 660,602,880 with the defaults.
+int64_t TrainingTokens(const BatchSchedule& schedule, const RunLength& run);
+
+}  // namespace sched
+
+#endif  // SCHED_BATCH_SIZE_H_

@@ -1,0 +1,150 @@
+#include "sched/learning_rate.h"
+
+#include <cmath>
+#include <limits>
+
+#include "gtest/gtest.h"
+#include "sched/run_length.h"
+
+namespace sched {
+namespace {
+
+double MultiplierA(int64_t step) {
+  return LearningRateMultiplier(LearningRateSchedule(), RunLength(), step);
+}
+
+// The reference prints 8 decimals; half a unit of the last one.
+constexpr double kEightDecimals = 5.1e-9;
+
+TEST(LearningRate, T1_40_LearningRate) {
+  EXPECT_EQ(MultiplierA(820), 1);
+  EXPECT_NEAR(MultiplierA(821), 0.99890244, kEightDecimals);
+  EXPECT_NEAR(MultiplierA(1230), 0.55, kEightDecimals);
+  EXPECT_NEAR(MultiplierA(1639), 0.10109756, kEightDecimals);
+  EXPECT_NEAR(MultiplierA(1640), 0.10018, kEightDecimals);
+  EXPECT_NEAR(MultiplierA(1679), 0.10018, kEightDecimals);
+}
+
+TEST(LearningRate, T1_46_EffectiveRatesAtStep0) {
+  EXPECT_EQ(MultiplierA(0) * 0.05, 0.05);       // matrices
+  EXPECT_EQ(MultiplierA(0) * 0.008, 0.008);     // head
+  EXPECT_EQ(MultiplierA(0) * 0.008 * 75, 0.6);  // embeddings
+  EXPECT_EQ(MultiplierA(0) * 0.008 * 5, 0.04);  // scalars
+}
+
+struct Row {
+  int64_t step;
+  double multiplier, muon, embed, scalar;
+};
+
+TEST(LearningRate, TableOfRecordA) {
+  const Row rows[] = {
+      {0, 1, 0.05, 0.6, 0.04},
+      {100, 1, 0.05, 0.6, 0.04},
+      {300, 1, 0.05, 0.6, 0.04},
+      {546, 1, 0.05, 0.6, 0.04},
+      {547, 1, 0.05, 0.6, 0.04},
+      {820, 1, 0.05, 0.6, 0.04},
+      {821, 0.99890244, 0.049945122, 0.5993415, 0.0399561},
+      {1000, 0.80243902, 0.040121951, 0.4814634, 0.0320976},
+      {1093, 0.70036585, 0.035018293, 0.4202195, 0.0280146},
+      {1094, 0.69926829, 0.034963415, 0.4195610, 0.0279707},
+      {1230, 0.55, 0.0275, 0.33, 0.022},
+      {1500, 0.25365854, 0.012682927, 0.1521951, 0.0101463},
+      {1600, 0.14390244, 0.007195122, 0.0863415, 0.0057561},
+      {1639, 0.10109756, 0.005054878, 0.0606585, 0.0040439},
+      {1640, 0.10018, 0.005009, 0.060108, 0.0040072},
+      {1679, 0.10018, 0.005009, 0.060108, 0.0040072},
+  };
+  for (const Row& row : rows) {
+    const double multiplier = MultiplierA(row.step);
+    EXPECT_NEAR(multiplier, row.multiplier, kEightDecimals) << row.step;
+    EXPECT_NEAR(multiplier * 0.05, row.muon, 5.1e-10) << row.step;   // 9 decimals
+    EXPECT_NEAR(multiplier * 0.6, row.embed, 5.1e-8) << row.step;    // 7 decimals
+    EXPECT_NEAR(multiplier * 0.04, row.scalar, 5.1e-8) << row.step;  // 7 decimals
+  }
+}
+
+// The closed form of the cooldown, 0.1 + 1.8 (1 - x), rounds differently in a few places only.
+TEST(LearningRate, CooldownIsALine) {
+  for (int64_t step = 820; step < 1640; ++step) {
+    const double x = static_cast<double>(step) / 1640;
+    ASSERT_NEAR(MultiplierA(step), 0.1 + 1.8 * (1 - x), 1e-15) << step;
+    ASSERT_LE(MultiplierA(step + 1), MultiplierA(step)) << step;
+  }
+}
+
+// Record B divides by its scheduled steps too; the rule before its fix divided by all steps.
+TEST(LearningRate, OtherLengths) {
+  const LearningRateSchedule schedule;
+  const RunLength fixed{.scheduled_steps = 2245, .extension_steps = 40};
+  const RunLength unfixed{.scheduled_steps = 2285, .extension_steps = 0};
+  constexpr double kSixDecimals = 5.1e-7;
+  EXPECT_EQ(LearningRateMultiplier(schedule, fixed, 1122), 1);
+  EXPECT_NEAR(LearningRateMultiplier(schedule, fixed, 1123), 0.99959911, kEightDecimals);
+  EXPECT_NEAR(LearningRateMultiplier(schedule, fixed, 2244), 0.10080178, kEightDecimals);
+  EXPECT_NEAR(LearningRateMultiplier(schedule, fixed, 2284), 0.10018, kEightDecimals);
+  EXPECT_EQ(LearningRateMultiplier(schedule, unfixed, 1142), 1);
+  EXPECT_NEAR(LearningRateMultiplier(schedule, unfixed, 1143), 0.999606, kSixDecimals);
+  EXPECT_NEAR(LearningRateMultiplier(schedule, unfixed, 2284), 0.100788, kSixDecimals);
+  const LearningRateSchedule shorter{.cooldown_fraction = 0.45};
+  const RunLength longer{.scheduled_steps = 2275, .extension_steps = 40};
+  EXPECT_EQ(LearningRateMultiplier(shorter, longer, 1251), 1);
+  EXPECT_LT(LearningRateMultiplier(shorter, longer, 1252), 1);
+  EXPECT_NEAR(LearningRateMultiplier(shorter, longer, 1273), 0.980879, kSixDecimals);
+  EXPECT_NEAR(LearningRateMultiplier(shorter, longer, 2314), 0.1002, kSixDecimals);
+}
+
+TEST(LearningRate, S1_CooldownFraction0NeverCools) {
+  const LearningRateSchedule schedule{.cooldown_fraction = 0};
+  for (const int64_t step : {0, 820, 1639, 1640, 1680, 5000}) {
+    EXPECT_EQ(LearningRateMultiplier(schedule, RunLength(), step), 1) << step;
+  }
+}
+
+TEST(LearningRate, S1_CooldownFraction1CoolsFromTheStart) {
+  const LearningRateSchedule schedule{.cooldown_fraction = 1};
+  EXPECT_EQ(LearningRateMultiplier(schedule, RunLength(), 0), 1);
+  EXPECT_LT(LearningRateMultiplier(schedule, RunLength(), 1), 1);
+  EXPECT_NEAR(LearningRateMultiplier(schedule, RunLength(), 820), 0.55, 1e-15);
+  // w = 0.0001 where x stops.
+  EXPECT_NEAR(LearningRateMultiplier(schedule, RunLength(), 1640), 0.10009, 1e-15);
+}
+
+TEST(LearningRate, S1_RunsOf0And1And2Steps) {
+  for (const int64_t scheduled : {0, 1, 2}) {
+    for (const double fraction : {0.0, 1e-5, 0.5, 1.0}) {
+      const LearningRateSchedule schedule{.cooldown_fraction = fraction};
+      const RunLength run{.scheduled_steps = scheduled, .extension_steps = 0};
+      for (int64_t step = 0; step <= 4; ++step) {
+        const double multiplier = LearningRateMultiplier(schedule, run, step);
+        EXPECT_GE(multiplier, 0.1) << scheduled << " " << fraction << " " << step;
+        EXPECT_LE(multiplier, 1) << scheduled << " " << fraction << " " << step;
+      }
+    }
+  }
+  const RunLength none{.scheduled_steps = 0, .extension_steps = 0};
+  EXPECT_NEAR(LearningRateMultiplier(LearningRateSchedule(), none, 0), 0.10018, 1e-15);
+}
+
+TEST(LearningRate, S3_PastTheEndStaysAtTheFloor) {
+  for (const int64_t step : {int64_t{1680}, int64_t{1681}, int64_t{100000}, int64_t{1} << 62}) {
+    EXPECT_EQ(MultiplierA(step), MultiplierA(1640)) << step;
+  }
+}
+
+TEST(LearningRate, RefusesValuesOutsideTheirRange) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const double bad : {-0.1, 1.5, nan}) {
+    EXPECT_EQ(Validate(LearningRateSchedule{.cooldown_fraction = bad}).code(),
+              absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(Validate(LearningRateSchedule{.floor = bad}).code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+  EXPECT_EQ(Validate(LearningRateSchedule{.cooldown_fraction = 1.5}).message(),
+            "learning rate schedule: cooldown_fraction 1.5 is outside [0, 1]");
+  EXPECT_TRUE(Validate(LearningRateSchedule{.cooldown_fraction = 0, .floor = 1}).ok());
+}
+
+}  // namespace
+}  // namespace sched

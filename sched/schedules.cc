@@ -1,0 +1,40 @@
+#include "sched/schedules.h"
+
+#include <algorithm>
+
+#include "third_party/absl_compat/status_macros.h"
+
+namespace sched {
+
+absl::Status Validate(const Schedules& schedules) {
+  ABSL_RETURN_IF_ERROR(Validate(schedules.run));
+  ABSL_RETURN_IF_ERROR(Validate(schedules.learning_rate));
+  ABSL_RETURN_IF_ERROR(Validate(schedules.window));
+  ABSL_RETURN_IF_ERROR(Validate(schedules.rotary));
+  ABSL_RETURN_IF_ERROR(Validate(schedules.momentum));
+  ABSL_RETURN_IF_ERROR(Validate(schedules.batch));
+  return Validate(schedules.validation);
+}
+
+Schedules Rescaled(Schedules schedules, int64_t total_steps) {
+  schedules.momentum.warmup_steps = std::max<int64_t>(
+      1, ScaledSteps(schedules.momentum.warmup_steps, schedules.run.total(), total_steps));
+  schedules.run = Rescaled(schedules.run, total_steps);
+  return schedules;
+}
+
+StepPlan PlanStep(const Schedules& schedules, int64_t step) {
+  const RunLength& run = schedules.run;
+  const bool rotary_changes =
+      step == 0 || WindowsAt(schedules.window, run, step).yarn_blocks !=
+                       WindowsAt(schedules.window, run, step - 1).yarn_blocks;
+  return {.lr_multiplier = LearningRateMultiplier(schedules.learning_rate, run, step),
+          .windows = WindowsAt(schedules.window, run, step),
+          .rotary_changes = rotary_changes,
+          .momentum = MomentumAt(schedules.momentum, step),
+          .batch_tokens = BatchTokensAt(schedules.batch, run, step),
+          .validates = IsValidationStep(schedules.validation, run, step),
+          .trains = step < run.total()};
+}
+
+}  // namespace sched

@@ -1,0 +1,53 @@
+// All schedules of a recipe, and what they say about one step.
+#ifndef SCHED_SCHEDULES_H_
+#define SCHED_SCHEDULES_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "sched/batch_size.h"
+#include "sched/learning_rate.h"
+#include "sched/momentum.h"
+#include "sched/rotary.h"
+#include "sched/run_length.h"
+#include "sched/validation.h"
+#include "sched/window.h"
+
+namespace sched {
+
+struct Schedules {
+  RunLength run;
+  LearningRateSchedule learning_rate;
+  WindowSchedule window;
+  RotaryConfig rotary;
+  MomentumSchedule momentum;
+  BatchSchedule batch;
+  ValidationSchedule validation;
+};
+
+// What the trainer needs to know about a step, except the rotary table: see RotaryAt.
+struct StepPlan {
+  double lr_multiplier = 0;
+  Windows windows;
+  bool rotary_changes = false;  // RotaryAt differs from the step before; true at step 0
+  double momentum = 0;
+  int64_t batch_tokens = 0;
+  bool validates = false;  // before it trains
+  bool trains = false;     // false from run.total() on
+};
+
+// The first error of the parts.
+absl::Status Validate(const Schedules& schedules);
+
+// A run of `total_steps` with the same course: `run` as in Rescaled(RunLength), and the
+// momentum warm-up scaled by ScaledSteps, at least 1. Fractions (cooldown, batch stages) and
+// thirds of the window follow the run; the validation cadence is in steps and stays.
+Schedules Rescaled(Schedules schedules, int64_t total_steps);
+
+// Past the end all values stay as at run.total(), without validation. CHECKs step >= 0; the
+// schedules have passed Validate.
+StepPlan PlanStep(const Schedules& schedules, int64_t step);
+
+}  // namespace sched
+
+#endif  // SCHED_SCHEDULES_H_

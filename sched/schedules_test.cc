@@ -1,0 +1,104 @@
+#include "sched/schedules.h"
+
+#include <cmath>
+
+#include "gtest/gtest.h"
+
+namespace sched {
+namespace {
+
+TEST(Schedules, PlansTheStepsOfRecordA) {
+  const Schedules schedules;
+  ASSERT_TRUE(Validate(schedules).ok());
+  const StepPlan first = PlanStep(schedules, 0);
+  EXPECT_EQ(first.lr_multiplier, 1);
+  EXPECT_EQ(first.windows.long_tokens, 384);
+  EXPECT_EQ(first.windows.short_tokens, 128);
+  EXPECT_EQ(first.momentum, 0.85);
+  EXPECT_EQ(first.batch_tokens, 393216);
+  EXPECT_TRUE(first.validates && first.trains && first.rotary_changes);
+
+  const StepPlan change = PlanStep(schedules, 547);
+  EXPECT_TRUE(change.trains && change.rotary_changes && !change.validates);
+  EXPECT_EQ(change.momentum, 0.95);
+  EXPECT_FALSE(PlanStep(schedules, 548).rotary_changes);
+
+  const StepPlan last = PlanStep(schedules, 1680);
+  EXPECT_TRUE(last.validates && last.rotary_changes && !last.trains);
+  EXPECT_EQ(last.windows.long_tokens, 2560);
+}
+
+TEST(Schedules, TrainsExactlyTheStepsOfTheRun) {
+  const Schedules schedules;
+  int64_t trained = 0;
+  int64_t tokens = 0;
+  int64_t validated = 0;
+  for (int64_t step = 0; step <= 1680; ++step) {
+    const StepPlan plan = PlanStep(schedules, step);
+    trained += plan.trains;
+    validated += plan.validates;
+    if (plan.trains) tokens += plan.batch_tokens;
+  }
+  EXPECT_EQ(trained, 1680);
+  EXPECT_EQ(validated, 15);
+  EXPECT_EQ(tokens, 660602880);  // T1-54
+}
+
+TEST(Schedules, RescalesTheWholeCourse) {
+  const Schedules half = Rescaled(Schedules(), 840);
+  EXPECT_EQ(half.run.scheduled_steps, 820);
+  EXPECT_EQ(half.momentum.warmup_steps, 150);
+  EXPECT_EQ(half.validation.every, 125);
+  EXPECT_EQ(PlanStep(half, 410).lr_multiplier, 1);
+  EXPECT_LT(PlanStep(half, 411).lr_multiplier, 1);
+  EXPECT_EQ(PlanStep(half, 273).windows.long_tokens, 384);
+  EXPECT_EQ(PlanStep(half, 274).windows.long_tokens, 896);
+
+  const Schedules same = Rescaled(Schedules(), 1680);
+  EXPECT_EQ(same.run.scheduled_steps, 1640);
+  EXPECT_EQ(same.momentum.warmup_steps, 300);
+}
+
+TEST(Schedules, S1_EveryShortRunIsFinite) {
+  for (int64_t total = 0; total <= 20; ++total) {
+    const Schedules schedules = Rescaled(Schedules(), total);
+    ASSERT_TRUE(Validate(schedules).ok()) << total;
+    for (int64_t step = 0; step <= total; ++step) {
+      const StepPlan plan = PlanStep(schedules, step);
+      EXPECT_GE(plan.lr_multiplier, 0.1) << total << " " << step;
+      EXPECT_LE(plan.lr_multiplier, 1) << total << " " << step;
+      EXPECT_GE(plan.momentum, 0.85);
+      EXPECT_LE(plan.momentum, 0.95);
+      EXPECT_EQ(plan.trains, step < total);
+    }
+    EXPECT_TRUE(PlanStep(schedules, total).validates);
+  }
+}
+
+TEST(Schedules, S3_PastTheEnd) {
+  const StepPlan past = PlanStep(Schedules(), 2000);
+  EXPECT_FALSE(past.trains || past.validates || past.rotary_changes);
+  EXPECT_NEAR(past.lr_multiplier, 0.10018, 1e-15);
+  EXPECT_EQ(past.windows, PlanStep(Schedules(), 1680).windows);
+}
+
+TEST(Schedules, S4_WarmUpAsLongAsTheRun) {
+  Schedules schedules;
+  schedules.momentum.warmup_steps = schedules.run.total();
+  for (int64_t step = 0; step <= schedules.run.total(); ++step) {
+    ASSERT_TRUE(std::isfinite(PlanStep(schedules, step).momentum)) << step;
+  }
+}
+
+TEST(Schedules, ReportsTheFirstBadPart) {
+  Schedules schedules;
+  schedules.batch.stages[0].fraction = 0.5;
+  EXPECT_EQ(Validate(schedules).message(),
+            "batch schedule: the fractions of its 1 stages sum to 0.5; they must sum to 1");
+  schedules.run.scheduled_steps = -3;
+  EXPECT_EQ(Validate(schedules).message(),
+            "run length: -3 scheduled and 40 extension steps; neither may be negative");
+}
+
+}  // namespace
+}  // namespace sched

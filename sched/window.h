@@ -1,0 +1,52 @@
+// Attention windows: the long one grows in equal parts of the run, the short one is half of
+// it, and the last validation has windows of its own.
+#ifndef SCHED_WINDOW_H_
+#define SCHED_WINDOW_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "sched/run_length.h"
+
+namespace sched {
+
+// Windows are counted in blocks of `block_tokens`; short = long div 2 (3 -> 1, 7 -> 3).
+struct WindowSchedule {
+  int64_t block_tokens = 128;
+  std::vector<int> long_blocks = {3, 7, 11};  // in training, one per equal part of the run
+  // At the last validation the rotary table is stretched (YaRN) to final_yarn_blocks, of
+  // which the short window is half, and the long window opens to final_long_blocks.
+  int final_yarn_blocks = 13;
+  int final_long_blocks = 20;
+};
+
+struct Windows {
+  int64_t short_tokens = 0;
+  int64_t long_tokens = 0;
+  int yarn_blocks = 0;  // the window that the rotary table is stretched to
+
+  bool operator==(const Windows&) const = default;
+};
+
+// InvalidArgument for no or too small windows: every long window is at least 2 blocks, as
+// half of less would be a short window of no tokens.
+absl::Status Validate(const WindowSchedule& schedule);
+
+// Windows of `step`. With n = long_blocks.size() and N = scheduled_steps, in float64 and in
+// this order, the part is floor(n * min(step / (N + 1), 0.9999)); steps >= run.total() (the
+// last validation, and past the end) have the final windows. CHECKs step >= 0.
+Windows WindowsAt(const WindowSchedule& schedule, const RunLength& run, int64_t step);
+
+// All steps in [1, run.total()] whose windows differ from those of the step before, ascending.
+// 547, 1094 and 1680 with the defaults.
+std::vector<int64_t> WindowChanges(const WindowSchedule& schedule, const RunLength& run);
+
+// long_blocks.front(), to which the initial rotary table belongs, then yarn_blocks of steps
+// 0 ... `step`, without repeats: {3, 7} at step 547 with the defaults. A part of a very short
+// run that holds no step does not appear. CHECKs step >= 0.
+std::vector<int> YarnHistory(const WindowSchedule& schedule, const RunLength& run, int64_t step);
+
+}  // namespace sched
+
+#endif  // SCHED_WINDOW_H_

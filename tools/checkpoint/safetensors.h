@@ -1,0 +1,43 @@
+// Safetensors files: named tensors in one file, readable by every PyTorch user.
+#ifndef TOOLS_CHECKPOINT_SAFETENSORS_H_
+#define TOOLS_CHECKPOINT_SAFETENSORS_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/dtype.h"
+
+namespace tools {
+
+// A tensor in host memory, row-major.
+struct HostTensor {
+  kernels::DType dtype = kernels::DType::kF32;
+  std::vector<int64_t> shape;
+  std::string bytes;
+
+  friend bool operator==(const HostTensor&, const HostTensor&) = default;
+};
+
+using TensorMap = std::map<std::string, HostTensor>;
+
+struct SafetensorsFile {
+  TensorMap tensors;
+  std::map<std::string, std::string> metadata;
+};
+
+// Writes path.tmp, syncs it, and renames it to `path`: a reader sees the old file or the whole
+// new one. Unavailable with the path and the system's words (disk full, read-only folder).
+absl::Status WriteSafetensors(const std::string& path, const SafetensorsFile& file);
+
+// NotFound if there is no such file; DataLoss, with both numbers, for a file that is shorter or
+// longer than its header says, and for a header that is not safetensors'. f32, bf16, i32, i64
+// and u16 are read; InvalidArgument names a tensor of another dtype.
+absl::StatusOr<SafetensorsFile> ReadSafetensors(const std::string& path);
+
+}  // namespace tools
+
+#endif  // TOOLS_CHECKPOINT_SAFETENSORS_H_

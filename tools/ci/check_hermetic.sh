@@ -1,0 +1,99 @@
+#!/bin/bash
+# Shows that the same inputs give the same bytes, whichever checkout they are built in:
+#
+#   tools/ci/check_hermetic.sh
+#   TARGET=//sched/... tools/ci/check_hermetic.sh
+#
+# Two copies of HEAD, at different paths and with different file times. The first is built
+# with an empty disk cache; the second from that cache, where every action has to hit; then
+# the second again without any cache, and its outputs have to be the first one's byte for
+# byte. Nothing outside of a temporary folder is written.
+set -eu
+
+target="${TARGET:-//tools:track1}"
+source="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
+scratch="$(mktemp -d)"
+first="$scratch/first"
+second="$scratch/a_folder/further/down/second"
+
+# bazel CHECKOUT COMMAND [OPTIONS...]
+bazel() {
+  local checkout="$1"
+  shift
+  (cd "$checkout" && ./bazelw --output_base="$checkout.out" "$@")
+}
+
+finish() {
+  for checkout in "$first" "$second"; do
+    [[ ! -d "$checkout.out" ]] || bazel "$checkout" shutdown || true
+  done
+  chmod -R u+w "$scratch"  # Bazel write-protects its outputs
+  rm -rf "$scratch"
+}
+trap finish EXIT
+
+fail() {
+  echo "check_hermetic: $*" >&2
+  exit 1
+}
+
+# build CHECKOUT CACHE: leaves what Bazel said in CHECKOUT.log; CACHE may be empty.
+build() {
+  bazel "$1" build --symlink_prefix=/ --noshow_progress --color=no --disk_cache="$2" \
+    "$target" > "$1.log" 2>&1 || { cat "$1.log" >&2; fail "$target does not build"; }
+}
+
+# processes CHECKOUT: its last build's line, "8 processes: 3 internal, 5 linux-sandbox."
+processes() { sed -n 's/^INFO: \([0-9]* process.*\)$/\1/p' "$1.log"; }
+
+# Paths of the target's outputs, below the execution root.
+outputs() {
+  bazel "$1" cquery --noshow_progress --output=starlark \
+    --starlark:expr="'\\n'.join([f.path for f in target.files.to_list()])" "$target" \
+    2> /dev/null | grep '^bazel-out/' | sort -u
+}
+
+# hashes CHECKOUT < paths
+hashes() {
+  local execroot
+  execroot="$(bazel "$1" info execution_root 2> /dev/null)"
+  (cd "$execroot" && xargs -d '\n' sha256sum)
+}
+
+# All files that compiling and linking made, for finding where two builds part.
+compiled() { (cd "$1.out/execroot"/*/ && find bazel-out -type f \( -name '*.o' -o -name '*.a' \) | sort); }
+
+for checkout in "$first" "$second"; do
+  mkdir -p "$checkout"
+  git -C "$source" archive HEAD | tar -x -C "$checkout"
+done
+find "$second" -exec touch -d '2001-02-03 04:05:06' {} +
+
+build "$first" "$scratch/cache"
+echo "first checkout, empty cache:  $(processes "$first")"
+outputs "$first" > "$scratch/paths"
+[[ -s "$scratch/paths" ]] || fail "$target has no outputs to compare"
+hashes "$first" < "$scratch/paths" > "$scratch/first.sha256"
+compiled "$first" | hashes "$first" > "$scratch/first.compiled"
+bazel "$first" shutdown  # for its memory
+
+build "$second" "$scratch/cache"
+echo "second checkout, same cache:  $(processes "$second")"
+hit=' [0-9]+ (disk|remote) cache hit'
+[[ "$(processes "$second")" =~ $hit ]] || fail "the second checkout got nothing from the cache"
+rest="$(processes "$second" | sed -E "s/^[^:]*://; s/ [0-9]+ internal//; s/$hit//; s/[,. ]//g")"
+[[ -z "$rest" ]] || fail "the second checkout ran actions that the cache should have had"
+
+bazel "$second" clean 2> /dev/null
+build "$second" ""
+echo "second checkout, no cache:    $(processes "$second")"
+[[ ! "$(processes "$second")" =~ $hit ]] || fail "the build without a cache used one"
+hashes "$second" < "$scratch/paths" > "$scratch/second.sha256"
+if ! diff "$scratch/first.sha256" "$scratch/second.sha256" > "$scratch/difference"; then
+  cat "$scratch/difference" >&2
+  echo "Objects and archives that differ:" >&2
+  compiled "$second" | hashes "$second" | diff "$scratch/first.compiled" - >&2 || true
+  fail "two builds of $target gave different bytes"
+fi
+cat "$scratch/second.sha256"
+echo "check_hermetic: $(wc -l < "$scratch/paths") outputs of $target, equal in both checkouts"

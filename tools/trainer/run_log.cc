@@ -1,0 +1,84 @@
+#include "tools/trainer/run_log.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace tools {
+namespace {
+
+// JSON has no NaN or infinity; null says "not a number" there.
+std::string Number(double value) {
+  return std::isfinite(value) ? absl::StrFormat("%.9g", value) : "null";
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RunLog>> RunLog::Create(const std::string& metrics_path, bool append,
+                                                       int64_t total_steps, std::FILE* out) {
+  std::FILE* metrics = nullptr;
+  if (!metrics_path.empty()) {
+    metrics = std::fopen(metrics_path.c_str(), append ? "a" : "w");
+    if (metrics == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--metrics=", metrics_path, ": cannot open for writing: ", std::strerror(errno)));
+    }
+  }
+  return std::unique_ptr<RunLog>(new RunLog(metrics, metrics_path, total_steps, out));
+}
+
+RunLog::~RunLog() {
+  if (metrics_ != nullptr) std::fclose(metrics_);
+}
+
+void RunLog::Text(absl::string_view text) {
+  std::fprintf(out_, "%.*s\n", static_cast<int>(text.size()), text.data());
+  std::fflush(out_);
+}
+
+void RunLog::Step(const StepRecord& record, double train_ms) {
+  std::fprintf(out_, "step:%lld/%lld train_time:%.0fms step_avg:%.2fms\n",
+               static_cast<long long>(record.step), static_cast<long long>(total_steps_), train_ms,
+               train_ms / std::max<int64_t>(record.step, 1));
+  std::fflush(out_);
+  if (metrics_ == nullptr) return;
+  std::fprintf(metrics_, "%s\n",
+               absl::StrCat("{\"step\":", record.step, ",\"loss\":", Number(record.loss),
+                            ",\"lr\":", Number(record.lr), ",\"momentum\":",
+                            Number(record.momentum), ",\"window_tokens\":", record.window_tokens,
+                            ",\"tokens\":", record.tokens, ",\"step_ms\":", Number(record.step_ms),
+                            ",\"tokens_per_s\":", Number(record.tokens_per_s), "}")
+                   .c_str());
+  std::fflush(metrics_);
+}
+
+void RunLog::Validation(int64_t step, double val_loss, double train_ms) {
+  std::fprintf(out_, "step:%lld/%lld val_loss:%.4f train_time:%.0fms step_avg:%.2fms\n",
+               static_cast<long long>(step), static_cast<long long>(total_steps_), val_loss,
+               train_ms, train_ms / std::max<int64_t>(step, 1));
+  std::fflush(out_);
+  if (metrics_ == nullptr) return;
+  std::fprintf(metrics_, "%s\n",
+               absl::StrCat("{\"step\":", step, ",\"val_loss\":", Number(val_loss),
+                            ",\"train_ms\":", Number(train_ms), "}")
+                   .c_str());
+  std::fflush(metrics_);
+}
+
+absl::Status RunLog::Close() {
+  if (metrics_ == nullptr) return absl::OkStatus();
+  const bool failed = std::ferror(metrics_) != 0;
+  const bool closed = std::fclose(std::exchange(metrics_, nullptr)) == 0;
+  if (failed || !closed) {
+    return absl::DataLossError(
+        absl::StrCat(path_, ": the metrics were not written in full; is the disk full?"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tools

@@ -1,0 +1,62 @@
+// What a run says: the reference's log lines on standard output, one JSON object a step in the
+// metrics file.
+//
+//   step:250/1680 val_loss:4.1234 train_time:14532ms step_avg:58.13ms
+//   step:251/1680 train_time:14590ms step_avg:58.13ms
+#ifndef TOOLS_TRAINER_RUN_LOG_H_
+#define TOOLS_TRAINER_RUN_LOG_H_
+
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace tools {
+
+// One training step, as the metrics file has it.
+struct StepRecord {
+  int64_t step = 0;  // updates done, the step itself included
+  double loss = 0;   // mean over the step's tokens, nats
+  double lr = 0;     // multiplier of all learning rates
+  double momentum = 0;
+  int64_t tokens = 0;  // trained on so far
+  double step_ms = 0;
+  double tokens_per_s = 0;
+  int64_t window_tokens = 0;  // the long window
+};
+
+class RunLog {
+ public:
+  // `metrics_path` empty: no metrics file. `append`: a resumed run goes on in the same file.
+  static absl::StatusOr<std::unique_ptr<RunLog>> Create(const std::string& metrics_path,
+                                                        bool append, int64_t total_steps,
+                                                        std::FILE* out);
+  ~RunLog();
+  RunLog(const RunLog&) = delete;
+  RunLog& operator=(const RunLog&) = delete;
+
+  // A line of free text at the head or end of the log.
+  void Text(absl::string_view text);
+  // `train_ms`: time spent in training so far, validation excluded.
+  void Step(const StepRecord& record, double train_ms);
+  void Validation(int64_t step, double val_loss, double train_ms);
+  // DataLoss if the metrics file could not be written in full.
+  absl::Status Close();
+
+ private:
+  RunLog(std::FILE* metrics, std::string path, int64_t total_steps, std::FILE* out)
+      : metrics_(metrics), path_(std::move(path)), total_steps_(total_steps), out_(out) {}
+
+  std::FILE* metrics_;  // null: none
+  const std::string path_;
+  const int64_t total_steps_;
+  std::FILE* const out_;
+};
+
+}  // namespace tools
+
+#endif  // TOOLS_TRAINER_RUN_LOG_H_
