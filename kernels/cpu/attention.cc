@@ -137,8 +137,9 @@ class CpuAttentionOps : public AttentionOps {
   void Attention(const AttentionArgs& args, Queue&) const override {
     CheckBoundaries(args.boundaries, args.q.dim(1));
     const AttentionProblem problem(args);
-    const auto run = HWY_DYNAMIC_POINTER(AttentionTask);
-    pool_.ParallelFor(problem.tasks(), [&](int64_t task) { run(problem, task); });
+    pool_.ParallelFor(problem.tasks(), [&](int64_t task) {
+      HWY_DYNAMIC_DISPATCH(AttentionTask)(problem, task);
+    });
   }
 
   // Two passes, so that each gradient has one writer and one order of summation.

@@ -1,24 +1,302 @@
+// Head split, QK norm, rotary, value mix and the sparse gate on the CPU. All of it moves memory:
+// one read and one write of each tensor, in tasks of a block of tokens of one slot.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/qkv.cc"
+#include "hwy/foreach_target.h"  // includes this file again for each target
+//
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "hwy/contrib/math/math-inl.h"
+#include "hwy/highway.h"
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/qkv_blocks.h"
+#include "kernels/cpu/simd-inl.h"
+#include "kernels/ops/norm.h"
 #include "third_party/absl_compat/check.h"
 
+HWY_BEFORE_NAMESPACE();
+namespace kernels {
+namespace HWY_NAMESPACE {
+namespace {
+namespace hn = hwy::HWY_NAMESPACE;
+
+template <typename A, typename B>
+float Dot(const A* HWY_RESTRICT a, const B* HWY_RESTRICT b, int64_t size) {
+  const DF d;
+  VF sum = hn::Zero(d);
+  ForEachVec(d, size, [&](int64_t i, int64_t n) {
+    sum = hn::MulAdd(LoadAny(d, a + i, n), LoadAny(d, b + i, n), sum);
+  });
+  return hn::GetLane(hn::SumOfLanes(d, sum));
+}
+
+// y = rotary(x * inv_rms) of one head; returns inv_rms.
+float NormRotary(const BF16* HWY_RESTRICT x, const BF16* HWY_RESTRICT cos,
+                 const BF16* HWY_RESTRICT sin, int64_t half, BF16* HWY_RESTRICT y) {
+  const DF d;
+  const float mean = Dot(x, x, 2 * half) / static_cast<float>(2 * half);
+  const float inv_rms = 1.0f / std::sqrt(mean + kRmsEpsilon);
+  const VF scale = hn::Set(d, inv_rms);
+  ForEachVec(d, half, [&](int64_t i, int64_t n) {
+    const VF x1 = hn::Mul(LoadAny(d, x + i, n), scale);
+    const VF x2 = hn::Mul(LoadAny(d, x + half + i, n), scale);
+    const VF c = LoadAny(d, cos + i, n);
+    const VF s = LoadAny(d, sin + i, n);
+    StoreAny(d, hn::MulAdd(x1, c, hn::Mul(x2, s)), y + i, n);
+    StoreAny(d, hn::NegMulAdd(x1, s, hn::Mul(x2, c)), y + half + i, n);
+  });
+  return inv_rms;
+}
+
+// dx of one head from dy, with dn = rotary' dy and n = x * inv_rms:
+//   dx = inv_rms * (dn - n * mean(n * dn)).
+// `dn` is scratch of 2 * half.
+void NormRotaryGrad(const BF16* HWY_RESTRICT dy, const BF16* HWY_RESTRICT x, float inv_rms,
+                    const BF16* HWY_RESTRICT cos, const BF16* HWY_RESTRICT sin, int64_t half,
+                    float* HWY_RESTRICT dn, BF16* HWY_RESTRICT dx) {
+  const DF d;
+  ForEachVec(d, half, [&](int64_t i, int64_t n) {
+    const VF dy1 = LoadAny(d, dy + i, n);
+    const VF dy2 = LoadAny(d, dy + half + i, n);
+    const VF c = LoadAny(d, cos + i, n);
+    const VF s = LoadAny(d, sin + i, n);
+    StoreAny(d, hn::NegMulAdd(dy2, s, hn::Mul(dy1, c)), dn + i, n);
+    StoreAny(d, hn::MulAdd(dy1, s, hn::Mul(dy2, c)), dn + half + i, n);
+  });
+  const float mean = Dot(x, dn, 2 * half) * inv_rms / static_cast<float>(2 * half);
+  const VF factor = hn::Set(d, mean * inv_rms);
+  const VF scale = hn::Set(d, inv_rms);
+  ForEachVec(d, 2 * half, [&](int64_t i, int64_t n) {
+    const VF projected = hn::NegMulAdd(LoadAny(d, x + i, n), factor, LoadAny(d, dn + i, n));
+    StoreAny(d, hn::Mul(projected, scale), dx + i, n);
+  });
+}
+
+void SplitNormRotaryBlock(const QkvProblem& p, int64_t task) {
+  const TokenBlock block(p.tokens, task);
+  const DF d;
+  const VF a0 = hn::Set(d, p.lambda[0]);
+  const VF a1 = hn::Set(d, p.lambda[1]);
+  for (int64_t t = block.begin; t < block.end; ++t) {
+    const int64_t row = block.slot * p.tokens + t;
+    const BF16* qkv = p.qkv + row * 3 * p.dim;
+    const BF16* cos = p.cos + t * p.half;
+    const BF16* sin = p.sin + t * p.half;
+    for (int64_t head = 0; head < 2 * p.heads; ++head) {
+      BF16* y = head < p.heads ? p.q + row * p.dim + head * 2 * p.half
+                               : p.k + row * p.dim + (head - p.heads) * 2 * p.half;
+      p.inv_rms[row * 2 * p.heads + head] =
+          NormRotary(qkv + head * 2 * p.half, cos, sin, p.half, y);
+    }
+    const BF16* v = qkv + 2 * p.dim;
+    const BF16* value = p.ValueRow(row);
+    ForEachVec(d, p.dim, [&](int64_t i, int64_t n) {
+      VF mixed = hn::Mul(LoadAny(d, v + i, n), a0);
+      if (value != nullptr) mixed = hn::MulAdd(LoadAny(d, value + i, n), a1, mixed);
+      StoreAny(d, mixed, p.v + row * p.dim + i, n);
+    });
+  }
+}
+
+// sums[0..2) = the block's gradients of a0 and a1.
+void SplitNormRotaryGradBlock(const QkvProblem& p, const QkvGradPointers& grad, int64_t task,
+                              double* sums) {
+  const TokenBlock block(p.tokens, task);
+  const DF d;
+  const VF a0 = hn::Set(d, p.lambda[0]);
+  const VF a1 = hn::Set(d, p.lambda[1]);
+  float* dn = ThreadScratch(0, 2 * p.half);
+  sums[0] = sums[1] = 0;
+  for (int64_t t = block.begin; t < block.end; ++t) {
+    const int64_t row = block.slot * p.tokens + t;
+    const BF16* qkv = p.qkv + row * 3 * p.dim;
+    BF16* dqkv = grad.dqkv + row * 3 * p.dim;
+    for (int64_t head = 0; head < 2 * p.heads; ++head) {
+      const int64_t at = head * 2 * p.half;
+      const BF16* dy =
+          head < p.heads ? grad.dq + row * p.dim + at : grad.dk + row * p.dim + at - p.dim;
+      NormRotaryGrad(dy, qkv + at, p.inv_rms[row * 2 * p.heads + head], p.cos + t * p.half,
+                     p.sin + t * p.half, p.half, dn, dqkv + at);
+    }
+    const BF16* dv = grad.dv + row * p.dim;
+    sums[0] += Dot(dv, qkv + 2 * p.dim, p.dim);
+    ForEachVec(d, p.dim, [&](int64_t i, int64_t n) {
+      StoreAny(d, hn::Mul(LoadAny(d, dv + i, n), a0), dqkv + 2 * p.dim + i, n);
+    });
+    const BF16* value = p.ValueRow(row);
+    if (value == nullptr) continue;
+    sums[1] += Dot(dv, value, p.dim);
+    BF16* drow = grad.dvalue_rows + row * p.dim;
+    ForEachVec(d, p.dim, [&](int64_t i, int64_t n) {
+      const VF sum = hn::MulAdd(LoadAny(d, dv + i, n), a1, LoadAny(d, drow + i, n));
+      StoreAny(d, sum, drow + i, n);
+    });
+  }
+}
+
+// gates[t * heads + head] = sigmoid(gate_w[head] . u[t][0..k)) for the block's tokens.
+void Gates(const GateProblem& p, const TokenBlock& block, float* HWY_RESTRICT gates) {
+  const DF d;
+  const int64_t rows = block.end - block.begin;
+  for (int64_t i = 0; i < rows; ++i) {
+    const BF16* u = p.u + (block.slot * p.tokens + block.begin + i) * p.u_dim;
+    for (int64_t head = 0; head < p.heads; ++head) {
+      gates[i * p.heads + head] = Dot(p.gate_w + head * p.k, u, p.k);
+    }
+  }
+  const VF one = hn::Set(d, 1.0f);
+  ForEachVec(d, rows * p.heads, [&](int64_t i, int64_t n) {
+    const VF x = LoadAny(d, gates + i, n);
+    // The exponent is never positive, so that nothing overflows. A NaN stays one.
+    const VF e = hn::Exp(d, hn::Neg(hn::Abs(x)));
+    const VF top = hn::IfThenElse(hn::Lt(x, hn::Zero(d)), e, one);
+    const VF gate = hn::Div(top, hn::Add(one, e));
+    StoreAny(d, hn::IfThenElse(hn::IsNaN(x), x, gate), gates + i, n);
+  });
+}
+
+void GateBlock(const GateProblem& p, BF16* y, int64_t task) {
+  const TokenBlock block(p.tokens, task);
+  const DF d;
+  float* gates = ThreadScratch(0, kTokenBlock * p.heads);
+  Gates(p, block, gates);
+  for (int64_t i = 0; i < (block.end - block.begin) * p.heads; ++i) {
+    const int64_t at = ((block.slot * p.tokens + block.begin) * p.heads + i) * p.head_dim;
+    const VF gate = hn::Set(d, gates[i]);
+    ForEachVec(d, p.head_dim, [&](int64_t j, int64_t n) {
+      StoreAny(d, hn::Mul(LoadAny(d, p.o + at + j, n), gate), y + at + j, n);
+    });
+  }
+}
+
+// dgate_w [heads * k] = the block's gradient.
+void GateGradBlock(const GateProblem& p, const GateGradPointers& grad, int64_t task,
+                   float* dgate_w) {
+  const TokenBlock block(p.tokens, task);
+  const DF d;
+  float* gates = ThreadScratch(0, kTokenBlock * p.heads);
+  Gates(p, block, gates);
+  std::fill(dgate_w, dgate_w + p.heads * p.k, 0.0f);
+  for (int64_t t = block.begin; t < block.end; ++t) {
+    const int64_t row = block.slot * p.tokens + t;
+    const BF16* u = p.u + row * p.u_dim;
+    float* du = grad.du_head + row * p.k;
+    std::fill(du, du + p.k, 0.0f);
+    for (int64_t head = 0; head < p.heads; ++head) {
+      const float gate = gates[(t - block.begin) * p.heads + head];
+      const int64_t at = (row * p.heads + head) * p.head_dim;
+      // Before do_ is written, which may be dy.
+      const float slope = Dot(grad.dy + at, p.o + at, p.head_dim) * gate * (1.0f - gate);
+      const VF factor = hn::Set(d, gate);
+      ForEachVec(d, p.head_dim, [&](int64_t j, int64_t n) {
+        StoreAny(d, hn::Mul(LoadAny(d, grad.dy + at + j, n), factor), grad.do_ + at + j, n);
+      });
+      const VF steep = hn::Set(d, slope);
+      ForEachVec(d, p.k, [&](int64_t j, int64_t n) {
+        const VF w = LoadAny(d, p.gate_w + head * p.k + j, n);
+        StoreAny(d, hn::MulAdd(w, steep, LoadAny(d, du + j, n)), du + j, n);
+        float* dw = dgate_w + head * p.k + j;
+        StoreAny(d, hn::MulAdd(LoadAny(d, u + j, n), steep, LoadAny(d, dw, n)), dw, n);
+      });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 namespace kernels {
 namespace {
 
+HWY_EXPORT(SplitNormRotaryBlock);
+HWY_EXPORT(SplitNormRotaryGradBlock);
+HWY_EXPORT(GateBlock);
+HWY_EXPORT(GateGradBlock);
+
+// Adds the blocks' sums, [slots * blocks, size], to leaves[.., offset + i]: each slot's blocks in
+// order, then the slots in order.
+template <typename T>
+void AddToLeaves(const std::vector<T>& sums, int64_t slots, int64_t size, Tensor leaves,
+                 int64_t offset) {
+  const int64_t blocks = static_cast<int64_t>(sums.size()) / size / slots;
+  for (int64_t slot = 0; slot < slots; ++slot) {
+    float* leaf = leaves.f32() + (leaves.dim(0) == 1 ? 0 : slot) * leaves.dim(1) + offset;
+    for (int64_t i = 0; i < size; ++i) {
+      double sum = 0;
+      for (int64_t block = 0; block < blocks; ++block) {
+        sum += sums[(slot * blocks + block) * size + i];
+      }
+      leaf[i] += static_cast<float>(sum);
+    }
+  }
+}
+
 class CpuQkvOps : public QkvOps {
  public:
-  void QkvSplitNormRotary(const QkvArgs&, Queue&) const override { CHECK(false); }
-  void QkvSplitNormRotaryGrad(const QkvArgs&, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor,
-                              Queue&) const override {
-    CHECK(false);
+  explicit CpuQkvOps(ThreadPool& pool) : pool_(pool) {}
+
+  void QkvSplitNormRotary(const QkvArgs& args, Queue&) const override {
+    const QkvProblem problem(args);
+    problem.CheckTokens();
+    pool_.ParallelFor(TokenBlock::Count(problem.slots, problem.tokens), [&](int64_t task) {
+      HWY_DYNAMIC_DISPATCH(SplitNormRotaryBlock)(problem, task);
+    });
   }
-  void HeadGate(Tensor, Tensor, Tensor, Tensor, Queue&) const override { CHECK(false); }
-  void HeadGateGrad(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Queue&) const override {
-    CHECK(false);
+
+  void QkvSplitNormRotaryGrad(const QkvArgs& forward, Tensor dq, Tensor dk, Tensor dv, Tensor dqkv,
+                              Tensor dvalue_rows, Tensor dscalars, Queue&) const override {
+    const QkvProblem problem(forward);
+    problem.CheckTokens();
+    const QkvGradPointers grad = {dq.bf16(), dk.bf16(), dv.bf16(), dqkv.bf16(),
+                                  dvalue_rows ? dvalue_rows.bf16() : nullptr};
+    const int64_t blocks = TokenBlock::Count(problem.slots, problem.tokens);
+    const int64_t lambdas = forward.value_table ? 2 : 1;
+    std::vector<double> sums(blocks * lambdas);
+    pool_.ParallelFor(blocks, [&](int64_t task) {
+      double both[2];
+      HWY_DYNAMIC_DISPATCH(SplitNormRotaryGradBlock)(problem, grad, task, both);
+      std::copy(both, both + lambdas, sums.data() + task * lambdas);
+    });
+    AddToLeaves(sums, problem.slots, lambdas, dscalars, forward.value_lambda);
   }
+
+  void HeadGate(Tensor o, Tensor u, Tensor gate_w, Tensor y, Queue&) const override {
+    const GateProblem problem(o, u, gate_w);
+    pool_.ParallelFor(TokenBlock::Count(problem.slots, problem.tokens), [&](int64_t task) {
+      HWY_DYNAMIC_DISPATCH(GateBlock)(problem, y.bf16(), task);
+    });
+  }
+
+  void HeadGateGrad(Tensor dy, Tensor o, Tensor u, Tensor gate_w, Tensor do_, Tensor du_head,
+                    Tensor dgate_w, Queue&) const override {
+    const GateProblem problem(o, u, gate_w);
+    const GateGradPointers grad = {dy.bf16(), do_.bf16(), du_head.f32()};
+    const int64_t blocks = TokenBlock::Count(problem.slots, problem.tokens);
+    std::vector<float> sums(blocks * gate_w.size());
+    pool_.ParallelFor(blocks, [&](int64_t task) {
+      HWY_DYNAMIC_DISPATCH(GateGradBlock)
+      (problem, grad, task, sums.data() + task * gate_w.size());
+    });
+    AddToLeaves(sums, problem.slots, gate_w.size(), dgate_w, 0);
+  }
+
+ private:
+  ThreadPool& pool_;
 };
 
 }  // namespace
 
-std::unique_ptr<QkvOps> MakeCpuQkvOps(ThreadPool&) { return std::make_unique<CpuQkvOps>(); }
+std::unique_ptr<QkvOps> MakeCpuQkvOps(ThreadPool& pool) {
+  return std::make_unique<CpuQkvOps>(pool);
+}
 
 }  // namespace kernels
+#endif  // HWY_ONCE

@@ -45,9 +45,9 @@ std::unique_ptr<std::string> CompareText(const A& a, const B& b, const char* tex
 
 }  // namespace absl_compat
 
-#define CHECK(condition)                                                   \
-  (condition) ? (void)0                                                    \
-              : ::absl_compat::Voidify() &                                 \
+#define CHECK(condition)                   \
+  (condition) ? (void)0                    \
+              : ::absl_compat::Voidify() & \
                     ::absl_compat::CheckFailure(__FILE__, __LINE__, #condition).stream()
 
 #define NANOSPEED_CHECK_OP(a, b, op)                                                     \

@@ -14,9 +14,9 @@
 #define NANOSPEED_CONCAT_INNER(a, b) a##b
 #define NANOSPEED_CONCAT(a, b) NANOSPEED_CONCAT_INNER(a, b)
 
-#define ABSL_RETURN_IF_ERROR(expression)               \
-  do {                                                 \
-    absl::Status nanospeed_status = (expression);      \
+#define ABSL_RETURN_IF_ERROR(expression)                 \
+  do {                                                   \
+    absl::Status nanospeed_status = (expression);        \
     if (!nanospeed_status.ok()) return nanospeed_status; \
   } while (false)
 

@@ -16,22 +16,23 @@ def main() -> None:
     root = os.environ.get("BUILD_WORKSPACE_DIRECTORY", os.getcwd())
     query = 'mnemonic("CppCompile|CudaCompile", //...)'
     bazel = os.path.join(root, "bazelw")
-    out = subprocess.run(
+    aquery = subprocess.run(
         [bazel, "aquery", "--output=jsonproto", "--keep_going", *sys.argv[1:], query],
         cwd=root,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        capture_output=True,
         check=False,
-    ).stdout
+    )
+    if not aquery.stdout:
+        sys.exit(aquery.stderr.decode())
     # bazel-<folder>/ is a link to the execution root, where external/ is.
     execroot = "bazel-" + os.path.basename(root)
     commands = {}
-    for action in json.loads(out)["actions"]:
+    for action in json.loads(aquery.stdout)["actions"]:
         args = action["arguments"]
         if "-c" not in args:
             continue
         source = args[args.index("-c") + 1].replace("/proc/self/cwd/", "")
-        if source.startswith(("external/", "bazel-out/")):
+        if source.startswith(("external/", "bazel-")):
             continue
         args = [a.replace("/proc/self/cwd/", "") for a in args]
         args = [

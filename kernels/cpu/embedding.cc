@@ -1,0 +1,244 @@
+// Embedding, smear gate and first norm on the CPU. Rows are gathered again in the backward pass
+// rather than kept. Tables' gradients are cut by columns, so each task adds its tokens in order.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/embedding.cc"
+#include "hwy/foreach_target.h"  // includes this file again for each target
+//
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "hwy/highway.h"
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/simd-inl.h"
+#include "kernels/ops/norm.h"
+#include "third_party/absl_compat/check.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace kernels {
+namespace HWY_NAMESPACE {
+namespace {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// x0 = rms(e + weight * before); `before` is null for a slot's first token.
+void SmearNormRow(const BF16* e, const BF16* before, float weight, int64_t cols, float* scratch,
+                  BF16* x0, float* inv_rms) {
+  const DF d;
+  const VF w = hn::Set(d, weight);
+  VF sum = hn::Zero(d);
+  ForEachVec(d, cols, [&](int64_t i, int64_t n) {
+    VF x = LoadAny(d, e + i, n);
+    if (before != nullptr) x = RoundVecToBF16(d, hn::MulAdd(w, LoadAny(d, before + i, n), x));
+    sum = hn::MulAdd(x, x, sum);
+    StoreAny(d, x, scratch + i, n);
+  });
+  *inv_rms = 1.0f / std::sqrt(hn::GetLane(hn::SumOfLanes(d, sum)) / cols + kRmsEpsilon);
+  const VF rho = hn::Set(d, *inv_rms);
+  ForEachVec(d, cols, [&](int64_t i, int64_t n) {
+    StoreAny(d, hn::Mul(LoadAny(d, scratch + i, n), rho), x0 + i, n);
+  });
+}
+
+// dx = inv_rms * (dy - y * mean(y * dy)); returns dx . before if there is one, else 0.
+float NormGradRow(const BF16* dy, const BF16* y, float inv_rms, const BF16* before, int64_t cols,
+                  float* dx) {
+  const DF d;
+  VF sum = hn::Zero(d);
+  ForEachVec(d, cols, [&](int64_t i, int64_t n) {
+    sum = hn::MulAdd(LoadAny(d, y + i, n), LoadAny(d, dy + i, n), sum);
+  });
+  const VF mean = hn::Set(d, hn::GetLane(hn::SumOfLanes(d, sum)) / cols);
+  const VF rho = hn::Set(d, inv_rms);
+  VF dot = hn::Zero(d);
+  ForEachVec(d, cols, [&](int64_t i, int64_t n) {
+    const VF g = hn::Mul(rho, hn::NegMulAdd(LoadAny(d, y + i, n), mean, LoadAny(d, dy + i, n)));
+    if (before != nullptr) dot = hn::MulAdd(g, LoadAny(d, before + i, n), dot);
+    StoreAny(d, g, dx + i, n);
+  });
+  return hn::GetLane(hn::SumOfLanes(d, dot));
+}
+
+// sum += weight * row
+void AddScaledRow(const float* row, float weight, float* sum, int64_t cols) {
+  const DF d;
+  const VF w = hn::Set(d, weight);
+  ForEachVec(d, cols, [&](int64_t i, int64_t n) {
+    StoreAny(d, hn::MulAdd(w, LoadAny(d, row + i, n), LoadAny(d, sum + i, n)), sum + i, n);
+  });
+}
+
+void StoreRow(const float* row, BF16* out, int64_t cols) {
+  const DF d;
+  ForEachVec(d, cols,
+             [&](int64_t i, int64_t n) { StoreAny(d, LoadAny(d, row + i, n), out + i, n); });
+}
+
+// table_row += row, for `cols` columns
+void AddRow(const BF16* row, float* table_row, int64_t cols) {
+  const DF d;
+  ForEachVec(d, cols, [&](int64_t i, int64_t n) {
+    StoreAny(d, hn::Add(LoadAny(d, table_row + i, n), LoadAny(d, row + i, n)), table_row + i, n);
+  });
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace kernels {
+namespace {
+
+HWY_EXPORT(SmearNormRow);
+HWY_EXPORT(NormGradRow);
+HWY_EXPORT(AddScaledRow);
+HWY_EXPORT(StoreRow);
+HWY_EXPORT(AddRow);
+
+constexpr int64_t kRows = 32;         // of one task; fixes the order of the sums
+constexpr int64_t kGradColumns = 64;  // of one task in EmbeddingGrad
+
+class CpuEmbeddingOps : public EmbeddingOps {
+ public:
+  explicit CpuEmbeddingOps(ThreadPool& pool) : pool_(pool) {}
+
+  void EmbedSmearNorm(const EmbedSmearNormArgs& a, Queue&) const override {
+    const int64_t slots = a.tokens.dim(0), tokens = a.tokens.dim(1), dim = a.x0.cols();
+    const float lambda = a.scalars.f32()[a.smear_lambda];
+    ForBlocks(slots, tokens, [&](int64_t, int64_t slot, int64_t begin, int64_t end) {
+      float* scratch = ThreadScratch(0, dim);
+      for (int64_t t = begin; t < end; ++t) {
+        const int64_t row = slot * tokens + t;
+        const BF16* before = t == 0 ? nullptr : Row(a, row - 1);
+        const float weight = t == 0 ? 0.0f : lambda * GateOf(a, row);
+        HWY_DYNAMIC_DISPATCH(SmearNormRow)
+        (Row(a, row), before, weight, dim, scratch, a.x0.bf16() + row * dim, a.inv_rms.f32() + row);
+      }
+    });
+  }
+
+  // With x_t = e_t + lambda g_t e_{t-1}, g_t = sigmoid(w . e_t), and dx_t from the norm:
+  //   de_t = dx_t + lambda g_{t+1} dx_{t+1} + lambda (dx_t . e_{t-1}) g_t (1 - g_t) w
+  // A block computes the dx of the row after its last one a second time.
+  void EmbedSmearNormGrad(const EmbedSmearNormArgs& a, Tensor dx0, Tensor de, Tensor dsmear_w,
+                          Tensor dscalars, Queue&) const override {
+    const int64_t slots = a.tokens.dim(0), tokens = a.tokens.dim(1), dim = a.x0.cols();
+    const int64_t features = a.smear_w.cols();
+    const float lambda = a.scalars.f32()[a.smear_lambda];
+    const int64_t blocks = (tokens + kRows - 1) / kRows;
+    // Per block: the gradient of the gate's weights, then lambda's.
+    std::vector<float> partial(slots * blocks * (features + 1), 0.0f);
+    ForBlocks(slots, tokens, [&](int64_t task, int64_t slot, int64_t begin, int64_t end) {
+      float* dx = ThreadScratch(0, dim);
+      float* next = ThreadScratch(1, dim);
+      float* sums = partial.data() + task * (features + 1);
+      float gate = 0, dot = 0, next_gate = 0, next_dot = 0;
+      Dx(a, dx0, slot * tokens + begin, begin, dx, &gate, &dot);
+      for (int64_t t = begin; t < end; ++t) {
+        const int64_t row = slot * tokens + t;
+        if (t + 1 < tokens) Dx(a, dx0, row + 1, t + 1, next, &next_gate, &next_dot);
+        if (t > 0) {
+          const BF16* e = Row(a, row);
+          const float slope = lambda * dot * gate * (1 - gate);
+          sums[features] += gate * dot;
+          for (int64_t i = 0; i < features; ++i) {
+            sums[i] += slope * ToFloat(e[i]);
+            dx[i] += slope * ToFloat(a.smear_w.bf16()[i]);
+          }
+        }
+        if (t + 1 < tokens) {
+          HWY_DYNAMIC_DISPATCH(AddScaledRow)(next, lambda * next_gate, dx, dim);
+        }
+        HWY_DYNAMIC_DISPATCH(StoreRow)(dx, de.bf16() + row * dim, dim);
+        std::swap(dx, next);
+        gate = next_gate;
+        dot = next_dot;
+      }
+    });
+    for (int64_t slot = 0; slot < slots; ++slot) {
+      std::vector<float> total(features + 1, 0.0f);
+      for (int64_t block = 0; block < blocks; ++block) {
+        const float* sums = partial.data() + (slot * blocks + block) * (features + 1);
+        for (int64_t i = 0; i <= features; ++i) total[i] += sums[i];
+      }
+      const int64_t leaf = dsmear_w.dim(0) == 1 ? 0 : slot;
+      for (int64_t i = 0; i < features; ++i) dsmear_w.f32()[leaf * features + i] += total[i];
+      dscalars.f32()[(dscalars.dim(0) == 1 ? 0 : slot) * a.scalars.size() + a.smear_lambda] +=
+          total[features];
+    }
+  }
+
+  void EmbeddingGrad(Tensor tokens, Tensor de, Tensor dtable, Tensor, Queue&) const override {
+    const int64_t slots = de.dim(0), length = de.dim(1), dim = de.cols(), vocab = dtable.dim(1);
+    const int64_t pieces = (dim + kGradColumns - 1) / kGradColumns;
+    pool_.ParallelFor(pieces, [&](int64_t piece) {
+      const int64_t begin = piece * kGradColumns, cols = std::min(kGradColumns, dim - begin);
+      for (int64_t slot = 0; slot < slots; ++slot) {
+        float* table = dtable.f32() + (dtable.dim(0) == 1 ? 0 : slot) * vocab * dim;
+        for (int64_t row = slot * length; row < (slot + 1) * length; ++row) {
+          const int64_t token = tokens.i32()[row];
+          CHECK(token >= 0 && token < vocab) << "EmbeddingGrad: token " << token << " at " << row;
+          HWY_DYNAMIC_DISPATCH(AddRow)
+          (de.bf16() + row * dim + begin, table + token * dim + begin, cols);
+        }
+      }
+    });
+  }
+
+  int64_t EmbeddingGradWorkspaceBytes(int64_t, int64_t, int64_t, int64_t) const override {
+    return 0;
+  }
+
+ private:
+  static const BF16* Row(const EmbedSmearNormArgs& a, int64_t row) {
+    const int64_t token = a.tokens.i32()[row];
+    CHECK(token >= 0 && token < a.table.dim(0))
+        << "EmbedSmearNorm: token " << token << " at " << row << ", table " << a.table;
+    return a.table.bf16() + token * a.table.cols();
+  }
+
+  static float GateOf(const EmbedSmearNormArgs& a, int64_t row) {
+    const BF16* e = Row(a, row);
+    float dot = 0;
+    for (int64_t i = 0; i < a.smear_w.cols(); ++i) {
+      dot += ToFloat(a.smear_w.bf16()[i]) * ToFloat(e[i]);
+    }
+    return 1.0f / (1.0f + std::exp(-dot));
+  }
+
+  // The norm's gradient of token t of its slot, the token's gate, and dx . e_{t-1}.
+  static void Dx(const EmbedSmearNormArgs& a, const Tensor& dx0, int64_t row, int64_t t, float* dx,
+                 float* gate, float* dot) {
+    const int64_t dim = a.x0.cols();
+    const BF16* before = t == 0 ? nullptr : Row(a, row - 1);
+    *gate = t == 0 ? 0.0f : GateOf(a, row);
+    *dot = HWY_DYNAMIC_DISPATCH(NormGradRow)(dx0.bf16() + row * dim, a.x0.bf16() + row * dim,
+                                             a.inv_rms.f32()[row], before, dim, dx);
+  }
+
+  // work(task, slot, begin, end) for each block of rows of each slot
+  template <typename F>
+  void ForBlocks(int64_t slots, int64_t tokens, const F& work) const {
+    const int64_t blocks = (tokens + kRows - 1) / kRows;
+    pool_.ParallelFor(slots * blocks, [&](int64_t task) {
+      const int64_t begin = task % blocks * kRows;
+      work(task, task / blocks, begin, std::min(begin + kRows, tokens));
+    });
+  }
+
+  ThreadPool& pool_;
+};
+
+}  // namespace
+
+std::unique_ptr<EmbeddingOps> MakeCpuEmbeddingOps(ThreadPool& pool) {
+  return std::make_unique<CpuEmbeddingOps>(pool);
+}
+
+}  // namespace kernels
+#endif  // HWY_ONCE

@@ -1,0 +1,216 @@
+// Optimizer ops on the CPU. All are bound by memory; the arithmetic between a load and a store is
+// f32. Elementwise ops run the tail of a range through the same vector code as its body, so bits
+// do not depend on how a range is cut.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/optimizer.cc"
+#include "hwy/foreach_target.h"  // includes this file again for each target
+//
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "hwy/highway.h"
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/simd-inl.h"
+#include "third_party/absl_compat/check.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace kernels {
+namespace HWY_NAMESPACE {
+namespace {
+namespace hn = hwy::HWY_NAMESPACE;
+
+HWY_INLINE VF RoundLike(DF, VF v, const float*) { return v; }
+HWY_INLINE VF RoundLike(DF d, VF v, const BF16*) { return RoundVecToBF16(d, v); }
+
+template <typename P, typename M>
+void AdamTyped(const AdamArgs& args, int64_t begin, int64_t size) {
+  const DF d;
+  P* HWY_RESTRICT p = static_cast<P*>(args.p.data()) + begin;
+  const float* HWY_RESTRICT g = args.g.f32() + begin;
+  M* HWY_RESTRICT m = static_cast<M*>(args.m.data()) + begin;
+  M* HWY_RESTRICT v = static_cast<M*>(args.v.data()) + begin;
+  const VF step_size = hn::Set(d, args.rates.f32()[0]);
+  const VF decay = hn::Set(d, args.rates.f32()[1]);
+  const VF beta1 = hn::Set(d, args.beta1);
+  const VF beta2 = hn::Set(d, args.beta2);
+  const VF rest1 = hn::Set(d, 1.0f - args.beta1);
+  const VF rest2 = hn::Set(d, 1.0f - args.beta2);
+  const VF eps = hn::Set(d, args.eps);
+  ForEachVec(d, size, [&](int64_t i, int64_t n) {
+    const VF grad = RoundLike(d, LoadAny(d, g + i, n), p);
+    const VF new_m = hn::MulAdd(beta1, LoadAny(d, m + i, n), hn::Mul(rest1, grad));
+    const VF new_v = hn::MulAdd(beta2, LoadAny(d, v + i, n), hn::Mul(rest2, hn::Mul(grad, grad)));
+    const VF ratio = hn::Div(new_m, hn::Add(hn::Sqrt(new_v), eps));
+    const VF decayed = hn::Mul(LoadAny(d, p + i, n), decay);
+    StoreAny(d, hn::NegMulAdd(step_size, ratio, decayed), p + i, n);
+    StoreAny(d, new_m, m + i, n);
+    StoreAny(d, new_v, v + i, n);
+  });
+}
+
+void AdamRange(const AdamArgs& args, int64_t begin, int64_t size) {
+  const bool moments_f32 = args.m.dtype() == DType::kF32;
+  if (args.p.dtype() == DType::kF32) {
+    moments_f32 ? AdamTyped<float, float>(args, begin, size)
+                : AdamTyped<float, BF16>(args, begin, size);
+  } else {
+    moments_f32 ? AdamTyped<BF16, float>(args, begin, size)
+                : AdamTyped<BF16, BF16>(args, begin, size);
+  }
+}
+
+template <typename M>
+void MomentumTyped(const float* HWY_RESTRICT g, M* HWY_RESTRICT m, float mu, BF16* HWY_RESTRICT u,
+                   int64_t size) {
+  const DF d;
+  const VF keep = hn::Set(d, mu);
+  const VF rest = hn::Set(d, 1.0f - mu);
+  ForEachVec(d, size, [&](int64_t i, int64_t n) {
+    const VF grad = RoundLike(d, LoadAny(d, g + i, n), m);
+    const VF old_m = LoadAny(d, m + i, n);
+    const VF new_m = hn::MulAdd(rest, hn::Sub(grad, old_m), old_m);
+    StoreAny(d, new_m, m + i, n);
+    StoreAny(d, hn::MulAdd(keep, hn::Sub(new_m, grad), grad), u + i, n);
+  });
+}
+
+void MomentumRange(const Tensor& g, const Tensor& m, float mu, const Tensor& u, int64_t begin,
+                   int64_t size) {
+  if (m.dtype() == DType::kF32) {
+    MomentumTyped(g.f32() + begin, m.f32() + begin, mu, u.bf16() + begin, size);
+  } else {
+    MomentumTyped(g.f32() + begin, m.bf16() + begin, mu, u.bf16() + begin, size);
+  }
+}
+
+float SumSquares(const BF16* HWY_RESTRICT u, int64_t size) {
+  const DF d;
+  VF sum = hn::Zero(d);
+  ForEachVec(d, size, [&](int64_t i, int64_t n) {
+    const VF v = LoadAny(d, u + i, n);
+    sum = hn::MulAdd(v, v, sum);
+  });
+  return hn::GetLane(hn::SumOfLanes(d, sum));
+}
+
+// No HWY_RESTRICT: x may be u.
+void DivideBy(const BF16* u, float divisor, int64_t size, BF16* x) {
+  const DF d;
+  const VF by = hn::Set(d, divisor);
+  ForEachVec(d, size, [&](int64_t i, int64_t n) {
+    StoreAny(d, hn::Div(LoadAny(d, u + i, n), by), x + i, n);
+  });
+}
+
+template <typename P>
+void MatrixTyped(P* HWY_RESTRICT p, const BF16* HWY_RESTRICT o, float lr, float decay,
+                 int64_t size) {
+  const DF d;
+  const VF rate = hn::Set(d, lr);
+  const VF keep = hn::Set(d, decay);
+  ForEachVec(d, size, [&](int64_t i, int64_t n) {
+    const VF decayed = hn::Mul(LoadAny(d, p + i, n), keep);
+    StoreAny(d, hn::NegMulAdd(rate, LoadAny(d, o + i, n), decayed), p + i, n);
+  });
+}
+
+void MatrixRange(const Tensor& p, const Tensor& o, float lr, float decay, int64_t begin,
+                 int64_t size) {
+  if (p.dtype() == DType::kF32) {
+    MatrixTyped(p.f32() + begin, o.bf16() + begin, lr, decay, size);
+  } else {
+    MatrixTyped(p.bf16() + begin, o.bf16() + begin, lr, decay, size);
+  }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace kernels {
+namespace {
+
+HWY_EXPORT(AdamRange);
+HWY_EXPORT(MomentumRange);
+HWY_EXPORT(SumSquares);
+HWY_EXPORT(DivideBy);
+HWY_EXPORT(MatrixRange);
+
+// Elements of one task: 64 KiB to 256 KiB of memory, far more work than waking a thread.
+constexpr int64_t kBlock = 16384;
+
+int64_t Blocks(int64_t size) { return (size + kBlock - 1) / kBlock; }
+
+class CpuOptimizerOps : public OptimizerOps {
+ public:
+  explicit CpuOptimizerOps(ThreadPool& pool) : pool_(pool) {}
+
+  void AdamUpdate(const AdamArgs& args, Queue&) const override {
+    const int64_t size = args.p.size();
+    pool_.ParallelFor(Blocks(size), [&](int64_t block) {
+      const int64_t begin = block * kBlock;
+      HWY_DYNAMIC_DISPATCH(AdamRange)(args, begin, std::min(kBlock, size - begin));
+    });
+  }
+
+  void MomentumUpdate(Tensor g, Tensor m, Tensor mu, Tensor u, Queue&) const override {
+    const int64_t size = g.size();
+    const float keep = mu.f32()[0];
+    pool_.ParallelFor(Blocks(size), [&](int64_t block) {
+      const int64_t begin = block * kBlock;
+      HWY_DYNAMIC_DISPATCH(MomentumRange)
+      (g, m, keep, u, begin, std::min(kBlock, size - begin));
+    });
+  }
+
+  // One partial sum a block, added in block order. (The lanes of the machine's vectors are part
+  // of the order as well: another instruction set may round the norm differently.)
+  void NormalizeFrobenius(Tensor u, float eps, Tensor x, Queue&) const override {
+    const int64_t size = u.dim(1) * u.dim(2);
+    const int64_t blocks = Blocks(size);
+    std::vector<float> partial(u.dim(0) * blocks);
+    pool_.ParallelFor(u.dim(0) * blocks, [&](int64_t task) {
+      const int64_t begin = task % blocks * kBlock;
+      partial[task] = HWY_DYNAMIC_DISPATCH(SumSquares)(u.bf16() + task / blocks * size + begin,
+                                                       std::min(kBlock, size - begin));
+    });
+    pool_.ParallelFor(u.dim(0) * blocks, [&](int64_t task) {
+      const int64_t matrix = task / blocks;
+      float sum = 0;
+      for (int64_t i = 0; i < blocks; ++i) sum += partial[matrix * blocks + i];
+      const int64_t begin = task % blocks * kBlock;
+      const int64_t offset = matrix * size + begin;
+      HWY_DYNAMIC_DISPATCH(DivideBy)
+      (u.bf16() + offset, std::sqrt(sum) + eps, std::min(kBlock, size - begin), x.bf16() + offset);
+    });
+  }
+
+  void MatrixUpdate(Tensor p, Tensor o, Tensor lr, Tensor decay, Queue&) const override {
+    const int64_t size = p.dim(1) * p.dim(2);
+    const int64_t blocks = Blocks(size);
+    pool_.ParallelFor(p.dim(0) * blocks, [&](int64_t task) {
+      const int64_t matrix = task / blocks;
+      const int64_t begin = task % blocks * kBlock;
+      HWY_DYNAMIC_DISPATCH(MatrixRange)
+      (p, o, lr.f32()[matrix], decay.f32()[matrix], matrix * size + begin,
+       std::min(kBlock, size - begin));
+    });
+  }
+
+ private:
+  ThreadPool& pool_;
+};
+
+}  // namespace
+
+std::unique_ptr<OptimizerOps> MakeCpuOptimizerOps(ThreadPool& pool) {
+  return std::make_unique<CpuOptimizerOps>(pool);
+}
+
+}  // namespace kernels
+#endif  // HWY_ONCE

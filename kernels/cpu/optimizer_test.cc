@@ -1,0 +1,225 @@
+#include "kernels/ops/optimizer.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/testing/testing.h"
+
+namespace kernels {
+namespace {
+
+using testing::HostTensor;
+using testing::RandomTensor;
+
+constexpr double kBf16Ulp = 1.0 / 128;  // at most, of a value
+
+HostTensor Filled(DType dtype, const std::vector<double>& values) {
+  HostTensor tensor(dtype, {static_cast<int64_t>(values.size())});
+  tensor.Set(values);
+  return tensor;
+}
+
+double StepSize(double lr, double beta1, double beta2, int t) {
+  return lr * std::sqrt(1 - std::pow(beta2, t)) / (1 - std::pow(beta1, t));
+}
+
+struct Adam {
+  double beta1 = 0.8, beta2 = 0.95, eps = 1e-8, lr = 0.04;
+};
+
+AdamArgs Args(const Adam& a, Tensor p, Tensor g, Tensor m, Tensor v, Tensor rates) {
+  return {p,
+          g,
+          m,
+          v,
+          rates,
+          static_cast<float>(a.beta1),
+          static_cast<float>(a.beta2),
+          static_cast<float>(a.eps)};
+}
+
+std::vector<double> RunAdam(const Adam& a, DType moments, const std::vector<double>& gradients) {
+  const auto queue = MakeCpuQueue(1);
+  const HostTensor p = Filled(DType::kF32, {1});
+  const HostTensor m(moments, {1}), v(moments, {1});
+  std::vector<double> path;
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    const HostTensor g = Filled(DType::kF32, {gradients[i]});
+    const HostTensor rates = Filled(DType::kF32, {StepSize(a.lr, a.beta1, a.beta2, i + 1), 1});
+    AdamUpdate(Args(a, p, g, m, v, rates), *queue);
+    queue->Synchronize();
+    path.push_back(p.ToDouble()[0]);
+  }
+  return path;
+}
+
+// Case O11: updates 1-3; with f32 moments only f32 rounding remains (p near 1: 2^-24 each).
+TEST(Optimizer, T1_50_AdamGolden) {
+  const std::vector<double> a = RunAdam({}, DType::kF32, {3, -1, 0.5});
+  const std::vector<double> want_a = {0.960000001, 0.945941755, 0.931251416};
+  const std::vector<double> b = RunAdam({.beta1 = 0.65}, DType::kF32, {3, -1, 0.5});
+  const std::vector<double> want_b = {0.960000001, 0.949593247, 0.937662721};
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_NEAR(a[i], want_a[i], 5e-7) << "update " << i + 1;
+    EXPECT_NEAR(b[i], want_b[i], 5e-7) << "update " << i + 1;
+  }
+}
+
+TEST(Optimizer, T1_50_SecondUpdateAfterAZeroGradient) {
+  const std::vector<double> a = RunAdam({}, DType::kF32, {0, 1});
+  EXPECT_EQ(a[0], 1.0);
+  EXPECT_NEAR(1 - a[1], 0.775791 * 0.04, 5e-7);
+  const std::vector<double> b = RunAdam({.beta1 = 0.65}, DType::kF32, {0, 1});
+  EXPECT_NEAR(1 - b[1], 0.846319 * 0.04, 5e-7);
+}
+
+// Case O11: gradients as small as eps tell apart eps inside and outside of the correction.
+TEST(Optimizer, O11_EpsilonIsOutsideOfTheBiasCorrection) {
+  const Adam a;
+  const std::vector<double> gradients = {2e-8, -1e-8, 3e-8};
+  const std::vector<double> got = RunAdam(a, DType::kF32, gradients);
+  double p = 1, m = 0, v = 0;
+  for (int t = 1; t <= 3; ++t) {
+    const double g = gradients[t - 1];
+    m = a.beta1 * m + (1 - a.beta1) * g;
+    v = a.beta2 * v + (1 - a.beta2) * g * g;
+    p -= StepSize(a.lr, a.beta1, a.beta2, t) * m / (std::sqrt(v) + a.eps);
+    EXPECT_NEAR(got[t - 1], p, 5e-7) << "update " << t;
+  }
+}
+
+// bf16 p and moments against the float64 rule on the same stored values: within 2 bf16 ulp.
+TEST(Optimizer, AdamInBf16MatchesFloat64) {
+  const Adam a;
+  const auto queue = MakeCpuQueue(2);
+  const int64_t n = 1003;
+  const HostTensor p = RandomTensor(DType::kBF16, {n}, 1);
+  const HostTensor m(DType::kBF16, {n}), v(DType::kBF16, {n});
+  for (int t = 1; t <= 3; ++t) {
+    const HostTensor g = RandomTensor(DType::kF32, {n}, 10 + t);
+    const double step_size = StepSize(a.lr, a.beta1, a.beta2, t), decay = 0.99;
+    const HostTensor rates = Filled(DType::kF32, {step_size, decay});
+    const std::vector<double> p0 = p.ToDouble(), m0 = m.ToDouble(), v0 = v.ToDouble();
+    AdamUpdate(Args(a, p, g, m, v, rates), *queue);
+    queue->Synchronize();
+    const std::vector<double> p1 = p.ToDouble(), m1 = m.ToDouble(), v1 = v.ToDouble();
+    for (int64_t i = 0; i < n; ++i) {
+      const double grad = RoundToBF16(g.get().f32()[i]);
+      const double mi = a.beta1 * m0[i] + (1 - a.beta1) * grad;
+      const double vi = a.beta2 * v0[i] + (1 - a.beta2) * grad * grad;
+      const double pi = p0[i] * decay - step_size * mi / (std::sqrt(vi) + a.eps);
+      // The sums may cancel: f32 rounding of their terms comes on top.
+      ASSERT_NEAR(m1[i], mi, 2 * kBf16Ulp * std::fabs(mi) + 1e-6);
+      ASSERT_NEAR(v1[i], vi, 2 * kBf16Ulp * vi);
+      ASSERT_NEAR(p1[i], pi, 2 * kBf16Ulp * std::fabs(pi) + 1e-6);
+    }
+  }
+}
+
+TEST(Optimizer, T1_51_NesterovGolden) {
+  const auto queue = MakeCpuQueue(1);
+  for (double mu : {0.85, 0.95}) {
+    const std::vector<double> want = mu == 0.85 ? std::vector<double>{0.277500, 0.663375, 0.031369}
+                                                : std::vector<double>{0.0975, 0.240125, 0.035619};
+    const std::vector<double> gradients = {1, 2, -1};
+    const HostTensor m(DType::kF32, {1}), u(DType::kBF16, {1});
+    for (int i = 0; i < 3; ++i) {
+      MomentumUpdate(Filled(DType::kF32, {gradients[i]}), m, Filled(DType::kF32, {mu}), u, *queue);
+      queue->Synchronize();
+      // u is rounded once to bf16.
+      EXPECT_NEAR(u.ToDouble()[0], want[i], want[i] * kBf16Ulp / 2 + 1e-6) << mu << " " << i;
+    }
+  }
+}
+
+// One call on n elements against calls on uneven pieces, bitwise.
+TEST(Optimizer, ElementwiseBitsDoNotDependOnCuts) {
+  const int64_t n = 40003;
+  const HostTensor g = RandomTensor(DType::kF32, {n}, 1);
+  const HostTensor rates = Filled(DType::kF32, {0.03, 0.99});
+  const HostTensor mu = Filled(DType::kF32, {0.9});
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    const auto run = [&](int threads, const std::vector<int64_t>& pieces) {
+      const auto queue = MakeCpuQueue(threads);
+      const HostTensor p = RandomTensor(dtype, {n}, 2), m = RandomTensor(dtype, {n}, 3, 0.1);
+      const HostTensor v(dtype, {n}), k = RandomTensor(dtype, {n}, 4), u(DType::kBF16, {n});
+      int64_t begin = 0;
+      for (int64_t size : pieces) {
+        const auto cut = [&](const HostTensor& t) { return t.get().Slice(begin, size); };
+        AdamUpdate(Args({}, cut(p), cut(g), cut(m), cut(v), rates), *queue);
+        MomentumUpdate(cut(g), cut(k), mu, cut(u), *queue);
+        begin += size;
+      }
+      CHECK_EQ(begin, n);
+      queue->Synchronize();
+      std::vector<std::vector<double>> all;
+      for (const HostTensor* t : {&p, &m, &v, &k, &u}) all.push_back(t->ToDouble());
+      return all;
+    };
+    const auto whole = run(1, {n});
+    EXPECT_EQ(run(2, {n}), whole) << dtype;
+    EXPECT_EQ(run(3, {1, 7, 16384, 3, 23605, 3}), whole) << dtype;
+  }
+}
+
+TEST(Optimizer, NormalizeFrobeniusMatchesFloat64) {
+  for (const auto& [rows, cols] : {std::pair{1, 12}, {6, 12}, {5, 7}, {96, 384}, {200, 201}}) {
+    const HostTensor u = RandomTensor(DType::kBF16, {3, rows, cols}, 1);
+    const std::vector<double> in = u.ToDouble();
+    const HostTensor x1(DType::kBF16, {3, rows, cols});
+    NormalizeFrobenius(u, 1e-7f, x1, *MakeCpuQueue(1));
+    NormalizeFrobenius(u, 1e-7f, u, *MakeCpuQueue(3));  // in place
+    EXPECT_EQ(u.ToDouble(), x1.ToDouble());
+    const std::vector<double> got = x1.ToDouble();
+    const int64_t size = rows * cols;
+    for (int64_t b = 0; b < 3; ++b) {
+      double squares = 0;
+      for (int64_t i = b * size; i < (b + 1) * size; ++i) squares += in[i] * in[i];
+      for (int64_t i = b * size; i < (b + 1) * size; ++i) {
+        const double want = in[i] / (std::sqrt(squares) + 1e-7);
+        // One rounding to bf16, and the f32 norm.
+        ASSERT_NEAR(got[i], want, std::fabs(want) * (kBf16Ulp / 2 + 1e-5));
+      }
+    }
+  }
+}
+
+TEST(Optimizer, T1_36_ZeroMatrixStaysZero) {
+  HostTensor x = RandomTensor(DType::kBF16, {2, 6, 12}, 1);
+  NormalizeFrobenius(HostTensor(DType::kBF16, {2, 6, 12}), 1e-7f, x, *MakeCpuQueue(1));
+  for (double value : x.ToDouble()) EXPECT_EQ(value, 0.0);
+}
+
+TEST(Optimizer, MatrixUpdateMatchesFloat64) {
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    const HostTensor p = RandomTensor(dtype, {2, 130, 131}, 1);
+    const HostTensor o = RandomTensor(DType::kBF16, {2, 130, 131}, 2, 0.1);
+    const HostTensor lr = Filled(DType::kF32, {0.05, 0.02}), decay = Filled(DType::kF32, {1, 0.9});
+    const std::vector<double> p0 = p.ToDouble();
+    MatrixUpdate(p, o, lr, decay, *MakeCpuQueue(2));
+    const std::vector<double> update = o.ToDouble(), got = p.ToDouble();
+    for (int64_t i = 0; i < p.get().size(); ++i) {
+      const int64_t b = i / (130 * 131);
+      const double want = p0[i] * decay.ToDouble()[b] - lr.ToDouble()[b] * update[i];
+      const double ulp = dtype == DType::kF32 ? 0 : kBf16Ulp;
+      ASSERT_NEAR(got[i], want, std::fabs(want) * ulp + 1e-6) << i;
+    }
+  }
+}
+
+// Case O1: no update, but decay.
+TEST(Optimizer, O1_ZeroUpdateStillDecays) {
+  const HostTensor p = RandomTensor(DType::kF32, {1, 3, 5}, 1);
+  const std::vector<double> p0 = p.ToDouble();
+  MatrixUpdate(p, HostTensor(DType::kBF16, {1, 3, 5}), Filled(DType::kF32, {0.05}),
+               Filled(DType::kF32, {0.5}), *MakeCpuQueue(1));
+  for (size_t i = 0; i < p0.size(); ++i) EXPECT_EQ(p.ToDouble()[i], p0[i] * 0.5);
+}
+
+}  // namespace
+}  // namespace kernels

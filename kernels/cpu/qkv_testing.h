@@ -1,0 +1,61 @@
+// What qkv_test.cc and head_gate_test.cc share.
+#ifndef KERNELS_CPU_QKV_TESTING_H_
+#define KERNELS_CPU_QKV_TESTING_H_
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/tensor.h"
+
+namespace kernels {
+
+using Doubles = std::vector<double>;
+
+// One rounding to bf16.
+constexpr double kRounding = 1.0 / 256;
+
+struct Case {
+  int64_t slots, tokens;
+  int heads;
+  int64_t head_dim;
+  bool table;
+
+  int64_t dim() const { return heads * head_dim; }
+  int64_t rows() const { return slots * tokens; }
+};
+
+inline void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.slots << " slots, " << c.tokens << " tokens, " << c.heads << " heads of " << c.head_dim
+       << (c.table ? ", table" : "");
+}
+
+inline double Sum(const Doubles& a, const Doubles& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+inline void ExpectNear(const Doubles& got, const Doubles& want, double relative, double absolute,
+                       const std::string& name) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_NEAR(got[i], want[i], relative * std::fabs(want[i]) + absolute) << name << " " << i;
+  }
+}
+
+inline void ExpectSameBits(const std::vector<Tensor>& got, const std::vector<Tensor>& want,
+                           const char* what) {
+  for (size_t i = 0; i < want.size(); ++i) {
+    EXPECT_EQ(std::memcmp(got[i].data(), want[i].data(), want[i].bytes()), 0)
+        << what << ", output " << i;
+  }
+}
+
+}  // namespace kernels
+
+#endif  // KERNELS_CPU_QKV_TESTING_H_

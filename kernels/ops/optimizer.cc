@@ -1,0 +1,64 @@
+#include "kernels/ops/optimizer.h"
+
+#include "third_party/absl_compat/check.h"
+
+namespace kernels {
+namespace {
+
+bool IsFloat(const Tensor& t) { return t.dtype() == DType::kF32 || t.dtype() == DType::kBF16; }
+
+void CheckElements(const char* op, const char* what, const Tensor& t, const Tensor& like) {
+  CHECK(t.rank() == 1 && SameShape(t, like))
+      << op << ": " << what << " " << t << " beside " << like;
+}
+
+void CheckPerMatrix(const char* op, const char* what, const Tensor& t, const Tensor& p) {
+  CHECK(t.dtype() == DType::kF32 && t.rank() == 1 && t.dim(0) == p.dim(0))
+      << op << ": " << what << " " << t << ", p " << p;
+}
+
+}  // namespace
+
+void AdamUpdate(const AdamArgs& args, Queue& queue) {
+  constexpr char kOp[] = "AdamUpdate";
+  CHECK(IsFloat(args.p)) << kOp << ": p " << args.p;
+  CHECK_EQ(args.g.dtype(), DType::kF32) << kOp << ": g " << args.g;
+  CHECK(IsFloat(args.m) && args.m.dtype() == args.v.dtype())
+      << kOp << ": m " << args.m << ", v " << args.v;
+  CheckElements(kOp, "p", args.p, args.g);
+  CheckElements(kOp, "m", args.m, args.p);
+  CheckElements(kOp, "v", args.v, args.p);
+  CHECK(args.rates.dtype() == DType::kF32 && args.rates.rank() == 1 && args.rates.dim(0) == 2)
+      << kOp << ": rates " << args.rates;
+  queue.ops().optimizer->AdamUpdate(args, queue);
+}
+
+void MomentumUpdate(Tensor g, Tensor m, Tensor mu, Tensor u, Queue& queue) {
+  constexpr char kOp[] = "MomentumUpdate";
+  CHECK_EQ(g.dtype(), DType::kF32) << kOp << ": g " << g;
+  CHECK(IsFloat(m)) << kOp << ": m " << m;
+  CHECK_EQ(u.dtype(), DType::kBF16) << kOp << ": u " << u;
+  CheckElements(kOp, "m", m, g);
+  CheckElements(kOp, "u", u, g);
+  CHECK(mu.dtype() == DType::kF32 && mu.size() == 1) << kOp << ": mu " << mu;
+  queue.ops().optimizer->MomentumUpdate(g, m, mu, u, queue);
+}
+
+void NormalizeFrobenius(Tensor u, float eps, Tensor x, Queue& queue) {
+  constexpr char kOp[] = "NormalizeFrobenius";
+  CHECK(u.dtype() == DType::kBF16 && u.rank() == 3) << kOp << ": u " << u;
+  CHECK(x.dtype() == DType::kBF16 && SameShape(x, u)) << kOp << ": x " << x << ", u " << u;
+  CHECK_GT(eps, 0.0f) << kOp << ": a zero matrix would become NaN";
+  queue.ops().optimizer->NormalizeFrobenius(u, eps, x, queue);
+}
+
+void MatrixUpdate(Tensor p, Tensor o, Tensor lr, Tensor decay, Queue& queue) {
+  constexpr char kOp[] = "MatrixUpdate";
+  CHECK(IsFloat(p) && p.rank() == 3) << kOp << ": p " << p;
+  CHECK(o.dtype() == DType::kBF16 && SameShape(o, p)) << kOp << ": o " << o << ", p " << p;
+  CheckPerMatrix(kOp, "lr", lr, p);
+  CheckPerMatrix(kOp, "decay", decay, p);
+  queue.ops().optimizer->MatrixUpdate(p, o, lr, decay, queue);
+}
+
+}  // namespace kernels

@@ -1,0 +1,73 @@
+// Attention half of a layer: QKV product, QK norm and rotary, windowed attention, gate, O product.
+#ifndef MODEL_ATTENTION_BLOCK_H_
+#define MODEL_ATTENTION_BLOCK_H_
+
+#include "kernels/ops/attention.h"
+#include "kernels/ops/qkv.h"
+#include "kernels/queue.h"
+#include "model/config.h"
+#include "model/pass.h"
+
+namespace model {
+
+struct AttentionWeights {
+  Weight qkvo;         // bf16 [4 D, D]: Q, K, V, O, each [out, in]
+  Weight gate;         // bf16 [heads, gate_features]
+  Weight scalars;      // all of the model's
+  Weight value_table;  // bf16 [V, D], or empty
+};
+
+// What forward leaves for backward; one per layer in training.
+struct AttentionActivations {
+  kernels::Tensor qkv;      // bf16 [slots, T, 3 D]
+  kernels::Tensor q, k, v;  // bf16 [slots, T, D]
+  kernels::Tensor inv_rms;  // f32 [slots, T, 2 heads]
+  kernels::Tensor o;        // bf16 [slots, T, D]
+  kernels::Tensor lse;      // f32 [slots, heads, T]
+  void Plan(const GptConfig& config, const PassShape& shape, PassMemory& memory);
+};
+
+// Scratch that all layers share.
+struct AttentionScratch {
+  kernels::Tensor gated;       // bf16 [slots, T, D]
+  kernels::Tensor d_o;         // bf16 [slots, T, D]; this and the rest for backward only
+  kernels::Tensor dq, dk, dv;  // bf16 [slots, T, D]
+  kernels::Tensor dqkv;        // bf16 [slots, T, 3 D]
+  kernels::Tensor delta;       // f32 [slots, heads, T]
+  void Plan(const GptConfig& config, const PassShape& shape, PassMemory& memory);
+};
+
+class AttentionBlock {
+ public:
+  AttentionBlock(const GptConfig& config, int layer)
+      : config_(config),
+        long_window_(config.layers[layer].long_window),
+        value_lambda_(AttentionLambda(config, layer)) {}
+
+  // out = residual + Attn(u).  u, residual, out  bf16 [slots, T, D]; out may be residual.
+  void Forward(const PassInput& input, const AttentionWeights& weights, kernels::Tensor u,
+               kernels::Tensor residual, AttentionActivations& saved, AttentionScratch& scratch,
+               kernels::Tensor out, kernels::Queue& queue) const;
+
+  // From dout: adds to the weights' gradients, and writes
+  //   du       bf16 [slots, T, D]               by way of the QKV product
+  //   du_head  f32 [slots, T, gate_features]    by way of the gate
+  //   dvalue_rows  bf16 [slots, T, D], added to: the value table's rows; empty without a table
+  void Backward(const PassInput& input, const AttentionWeights& weights, kernels::Tensor u,
+                const AttentionActivations& saved, AttentionScratch& scratch, kernels::Tensor dout,
+                kernels::Tensor du, kernels::Tensor du_head, kernels::Tensor dvalue_rows,
+                kernels::Queue& queue) const;
+
+ private:
+  kernels::QkvArgs Qkv(const PassInput& input, const AttentionWeights& weights,
+                       const AttentionActivations& saved) const;
+  kernels::AttentionArgs Attend(const PassInput& input, const AttentionActivations& saved) const;
+
+  const GptConfig& config_;
+  const bool long_window_;
+  const int value_lambda_;
+};
+
+}  // namespace model
+
+#endif  // MODEL_ATTENTION_BLOCK_H_

@@ -1,0 +1,151 @@
+#include "model/config.h"
+
+#include <cmath>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "third_party/absl_compat/status_macros.h"
+
+namespace model {
+namespace {
+
+int LayerCount(const GptConfig& config) { return static_cast<int>(config.layers.size()); }
+
+absl::Status ValidateSizes(const GptConfig& config) {
+  if (config.vocab_size < 1 || config.dim < 1 || config.heads < 1 || config.mlp_dim < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("model: vocab_size ", config.vocab_size, ", dim ", config.dim, ", heads ",
+                     config.heads, " and mlp_dim ", config.mlp_dim, " must all be positive"));
+  }
+  if (config.heads * config.head_dim != config.dim) {
+    return absl::InvalidArgumentError(absl::StrCat("model: heads ", config.heads, " x head_dim ",
+                                                   config.head_dim, " is not dim ", config.dim));
+  }
+  if (config.head_dim % 2 != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("model: head_dim ", config.head_dim, " must be even, for rotary turns pairs"));
+  }
+  if (config.gate_features < 1 || config.gate_features > config.dim) {
+    return absl::InvalidArgumentError(absl::StrCat("model: gate_features ", config.gate_features,
+                                                   " must be in [1, dim = ", config.dim, "]"));
+  }
+  if (!(config.softcap > 0) || !(config.softcap_temperature > 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("model: softcap ", config.softcap, " and softcap_temperature ",
+                     config.softcap_temperature, " must be positive"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateLayer(const GptConfig& config, int index) {
+  const LayerConfig& layer = config.layers[index];
+  const std::string where = absl::StrCat("model: layer ", index, ": ");
+  if (layer.value_embedding >= config.value_embeddings || layer.value_embedding < -1) {
+    return absl::InvalidArgumentError(absl::StrCat(where, "value embedding ", layer.value_embedding,
+                                                   " of ", config.value_embeddings));
+  }
+  if (layer.value_embedding >= 0 && !layer.attention) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(where, "has a value embedding but no attention to use it"));
+  }
+  if (layer.skip_from == -1) return absl::OkStatus();
+  if (!layer.executed()) {
+    return absl::InvalidArgumentError(absl::StrCat(where, "has a skip connection but is not run"));
+  }
+  if (layer.skip_from < 0 || layer.skip_from >= index ||
+      !config.layers[layer.skip_from].executed()) {
+    return absl::InvalidArgumentError(absl::StrCat(where, "skip from layer ", layer.skip_from,
+                                                   ", which is not an earlier layer that is run"));
+  }
+  if (index < LayerCount(config) / 2) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(where, "only the upper half of the layers has skip weights in `scalars`"));
+  }
+  for (int other = 0; other < index; ++other) {
+    if (config.layers[other].skip_from == layer.skip_from) {
+      return absl::InvalidArgumentError(absl::StrCat(where, "skips from layer ", layer.skip_from,
+                                                     ", as layer ", other, " already does"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status Validate(const GptConfig& config) {
+  ABSL_RETURN_IF_ERROR(ValidateSizes(config));
+  bool any = false;
+  for (int i = 0; i < LayerCount(config); ++i) {
+    ABSL_RETURN_IF_ERROR(ValidateLayer(config, i));
+    any = any || config.layers[i].executed();
+  }
+  if (!any) return absl::InvalidArgumentError("model: no layer has attention or an MLP");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<GptConfig> MuonCustomSizingConfig(const GptSize& size) {
+  if (size.layers != 12) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("model: the layer table of muon_custom_sizing is written for 12 layers, not ",
+                     size.layers, "; change the width instead"));
+  }
+  GptConfig config;
+  config.vocab_size = size.vocab_size;
+  config.dim = size.dim;
+  config.mlp_dim = size.mlp_dim;
+  config.heads = size.heads;
+  config.head_dim = size.head_dim;
+  config.layers.resize(12);
+  config.layers[0].attention = config.layers[0].mlp = false;
+  config.layers[7].attention = false;
+  for (int i : {4, 11}) config.layers[i].long_window = true;
+  config.layers[1].value_embedding = 1;
+  config.layers[2].value_embedding = 2;
+  config.layers[9].value_embedding = 0;
+  config.layers[10].value_embedding = 1;
+  config.layers[11].value_embedding = 2;
+  for (int i = 6; i <= 10; ++i) config.layers[i].skip_from = 11 - i;
+  ABSL_RETURN_IF_ERROR(Validate(config));
+  return config;
+}
+
+kernels::HeadPrecision TrainingHeadPrecision(const GptConfig& config) {
+  kernels::HeadPrecision precision;
+  precision.fp8 = config.fp8_head;
+  precision.x_scale = static_cast<float>(std::sqrt(static_cast<double>(config.dim)) / 448.0);
+  precision.w_scale = std::ldexp(1.0f, -9);
+  precision.grad_scale = static_cast<float>(1.0 / 448.0);
+  return precision;
+}
+
+int SkipScalar(const GptConfig& config, int layer) { return layer - LayerCount(config) / 2; }
+int BlockLambda(const GptConfig& config, int layer) { return LayerCount(config) + 2 * layer; }
+int AttentionLambda(const GptConfig& config, int layer) {
+  return 3 * LayerCount(config) + 2 * layer;
+}
+int SmearLambda(const GptConfig& config) { return 5 * LayerCount(config); }
+
+int64_t ScalarCount(const GptConfig& config, int64_t multiple) {
+  return (6 * LayerCount(config) + multiple - 1) / multiple * multiple;
+}
+
+int64_t HiddenMatrixParameters(const GptConfig& config) {
+  int64_t count = 0;
+  for (const LayerConfig& layer : config.layers) {
+    if (layer.attention) count += 4 * config.dim * config.dim;
+    if (layer.mlp) count += 2 * config.dim * config.mlp_dim;
+  }
+  return count;
+}
+
+int64_t DenseParametersPerToken(const GptConfig& config) {
+  return HiddenMatrixParameters(config) + config.vocab_size * config.dim;
+}
+
+int64_t ForwardFlopsPerToken(const GptConfig& config) {
+  return 2 * DenseParametersPerToken(config);
+}
+
+int64_t TrainingFlopsPerToken(const GptConfig& config) { return 3 * ForwardFlopsPerToken(config); }
+
+}  // namespace model

@@ -1,0 +1,181 @@
+#include "model/gpt.h"
+
+#include "absl/strings/str_cat.h"
+#include "kernels/ops/elementwise.h"
+#include "kernels/ops/norm.h"
+#include "third_party/absl_compat/check.h"
+
+namespace model {
+
+using kernels::Parameter;
+using kernels::Queue;
+using kernels::Tensor;
+
+Gpt::Gpt(const GptConfig& config, const PassShape& shape)
+    : config_(config),
+      shape_(shape),
+      layout_(LayoutOf(config_)),
+      embedding_(config_),
+      head_(config_),
+      layers_(config_.layers.size()),
+      outputs_(config_.layers.size()),
+      dskip_(config_.layers.size()) {
+  const absl::Status status = Validate(config_);
+  CHECK(status.ok()) << status;
+  CHECK(shape.slots > 0 && shape.slot_tokens > 0 && shape.max_boundaries > 1)
+      << shape.slots << " slots of " << shape.slot_tokens << " tokens, " << shape.max_boundaries
+      << " boundaries";
+  for (size_t i = 0; i < config_.layers.size(); ++i) {
+    attention_.emplace_back(config_, static_cast<int>(i));
+  }
+}
+
+// The story of a forward pass.
+void Gpt::Forward(const PassInput& input, const PassWeights& weights, Queue& queue) {
+  CHECK_EQ(input.tokens.dim(0), shape_.slots);
+  CHECK_EQ(input.tokens.dim(1), shape_.slot_tokens);
+  embedding_.Forward(input, weights, queue);
+  const int layers = static_cast<int>(config_.layers.size());
+  for (int layer = 0; layer < layers; ++layer) {
+    if (config_.layers[layer].executed()) ForwardLayer(layer, input, weights, queue);
+  }
+  head_.Normalize(StreamInto(layers), queue);
+}
+
+void Gpt::ForwardLayer(int layer, const PassInput& input, const PassWeights& weights,
+                       Queue& queue) {
+  const LayerConfig& has = config_.layers[layer];
+  const LayerWeights& w = weights.layers[layer];
+  LayerMemory& m = memory(layer);
+  const Tensor stream = scratch_.stream, out = outputs_[layer];
+  const Tensor saved = has.skip_from < 0 ? Tensor() : outputs_[has.skip_from];
+
+  kernels::MixNorm(StreamInto(layer), embedding_.x0(), saved, weights.scalars.value, Mix(layer),
+                   stream, m.u, m.inv_rms, queue);
+  if (has.attention) {
+    attention_[layer].Forward(input, w.attention, m.u, stream, m.attention, scratch_.attention,
+                              has.mlp ? stream : out, queue);
+  }
+  if (has.mlp) {
+    if (has.attention) kernels::RmsNorm(stream, m.mlp_u, m.mlp_inv_rms, queue);
+    MlpForward(w.mlp, has.attention ? m.mlp_u : m.u, stream, m.mlp, out, queue);
+  }
+}
+
+// And of a backward pass. scratch_.dx is the gradient of the residual stream, last layer first.
+void Gpt::Backward(const PassInput& input, const PassWeights& weights, Queue& queue) {
+  embedding_.ZeroGradients(queue);
+  for (int layer = static_cast<int>(config_.layers.size()) - 1; layer >= 0; --layer) {
+    if (config_.layers[layer].executed()) BackwardLayer(layer, input, weights, queue);
+  }
+  kernels::Add(scratch_.dx, embedding_.dx0(), queue);  // x0 is also the first layer's input
+  embedding_.Backward(input, weights, queue);
+}
+
+void Gpt::BackwardLayer(int layer, const PassInput& input, const PassWeights& weights,
+                        Queue& queue) {
+  const LayerConfig& has = config_.layers[layer];
+  const LayerWeights& w = weights.layers[layer];
+  const LayerMemory& m = memory(layer);
+  const Tensor dx = scratch_.dx, du = scratch_.du;
+
+  if (has.mlp) {
+    MlpBackward(w.mlp, has.attention ? m.mlp_u : m.u, m.mlp, dx, scratch_.da, du, queue);
+    if (has.attention) kernels::RmsNormGrad(du, m.mlp_u, m.mlp_inv_rms, dx, dx, queue);
+  }
+  if (has.attention) {
+    attention_[layer].Backward(input, w.attention, m.u, m.attention, scratch_.attention, dx, du,
+                               scratch_.du_head, embedding_.dvalue_rows(has.value_embedding),
+                               queue);
+  }
+  BackwardMix(layer, weights, queue);
+}
+
+void Gpt::BackwardMix(int layer, const PassWeights& weights, Queue& queue) {
+  const LayerConfig& has = config_.layers[layer];
+  const LayerMemory& m = memory(layer);
+  const int previous = Previous(layer);
+  // A skip from the layer just before is its second way into this one, and its gradient comes out
+  // of the same op; all others were written by later layers.
+  const bool skip_from_previous = has.skip_from >= 0 && has.skip_from == previous;
+
+  kernels::MixNormGradArgs args;
+  args.dresidual = scratch_.dx;
+  args.du = scratch_.du;
+  if (has.attention) args.du_head = scratch_.du_head;
+  args.u = m.u;
+  args.inv_rms = m.inv_rms;
+  args.x = StreamInto(layer);
+  args.x0 = embedding_.x0();
+  if (has.skip_from >= 0) args.saved = outputs_[has.skip_from];
+  args.scalars = weights.scalars.value;
+  args.which = Mix(layer);
+  if (previous >= 0 && !skip_from_previous) args.dx_extra = dskip_[previous];
+  args.dx = scratch_.dx;
+  if (has.skip_from >= 0) args.dsaved = dskip_[has.skip_from];
+  args.dx0 = embedding_.dx0();
+  args.dscalars = weights.scalars.grad;
+  kernels::MixNormGrad(args, queue);
+  if (skip_from_previous) kernels::Add(dskip_[previous], scratch_.dx, queue);
+}
+
+void Gpt::RoundWeights(const std::vector<Parameter>& parameters, Queue& queue) {
+  CHECK_EQ(parameters.size(), rounded_.size()) << "weights of another model?";
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (rounded_[i]) kernels::Copy(parameters[i].value, rounded_[i], queue);
+  }
+}
+
+void Gpt::Loss(const PassInput& input, const std::vector<Parameter>& parameters, Tensor losses,
+               Queue& queue) {
+  const PassWeights weights = View(parameters, {});
+  Forward(input, weights, queue);
+  head_.Loss(input, weights.lm_head, losses, queue);
+}
+
+void Gpt::LossGrad(const PassInput& input, const std::vector<Parameter>& parameters,
+                   int64_t leaf_begin, Tensor losses, Queue& queue) {
+  CHECK(shape_.train) << "this pass was planned without backward";
+  const bool one_leaf = parameters[layout_.scalars].grad.dim(0) == 1;
+  const PassWeights weights =
+      View(parameters, one_leaf ? LeafRange{0, 1} : LeafRange{leaf_begin, shape_.slots});
+  Forward(input, weights, queue);
+  head_.LossGrad(input, weights.lm_head, losses, scratch_.dx, queue);
+  Backward(input, weights, queue);
+}
+
+Tensor Gpt::Hidden(const PassInput& input, const std::vector<Parameter>& parameters, Queue& queue) {
+  Forward(input, View(parameters, {}), queue);
+  return head_.hidden();
+}
+
+void Gpt::Logits(const std::vector<Parameter>& parameters, int64_t slot, int64_t position,
+                 Tensor logits, Queue& queue) {
+  head_.Logits(View(parameters, {}).lm_head, slot, position, logits, queue);
+}
+
+PassWeights Gpt::View(const std::vector<Parameter>& parameters, LeafRange leaves) const {
+  return ViewWeights(config_, layout_, parameters, rounded_, leaves);
+}
+
+kernels::MixScalars Gpt::Mix(int layer) const {
+  kernels::MixScalars which;
+  which.lambda_x = BlockLambda(config_, layer);
+  which.lambda_x0 = which.lambda_x + 1;
+  if (config_.layers[layer].skip_from >= 0) which.skip = SkipScalar(config_, layer);
+  return which;
+}
+
+int Gpt::Previous(int layer) const {
+  do {
+    --layer;
+  } while (layer >= 0 && !config_.layers[layer].executed());
+  return layer;
+}
+
+Tensor Gpt::StreamInto(int layer) const {
+  const int previous = Previous(layer);
+  return previous < 0 ? embedding_.x0() : outputs_[previous];
+}
+
+}  // namespace model

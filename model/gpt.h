@@ -1,0 +1,116 @@
+// The GPT of the speedrun, assembled from its stages, with an explicit backward pass.
+//
+//   Gpt gpt(config, {.slots = 2, .slot_tokens = 512, .max_boundaries = 128});
+//   ArenaPlan plan;
+//   gpt.Plan(plan, queue);
+//   ABSL_ASSIGN_OR_RETURN(Arena arena, Arena::Create(plan, backend));
+//   gpt.Bind(arena);
+//   gpt.RoundWeights(parameters, queue);  // after each update
+//   gpt.LossGrad(input, parameters, 0, losses, queue);
+#ifndef MODEL_GPT_H_
+#define MODEL_GPT_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/arena.h"
+#include "kernels/ops/norm.h"
+#include "kernels/parameter.h"
+#include "kernels/queue.h"
+#include "model/attention_block.h"
+#include "model/config.h"
+#include "model/embedding_stage.h"
+#include "model/head_stage.h"
+#include "model/mlp_block.h"
+#include "model/parameters.h"
+#include "model/pass.h"
+#include "model/pass_weights.h"
+
+namespace model {
+
+// Holds the activations of one pass and bf16 copies of the hidden matrices, but no weights.
+// `parameters` are always those of ParameterSpecs(config), in that order.
+class Gpt {
+ public:
+  // CHECKs that the config is valid and the shape positive.
+  Gpt(const GptConfig& config, const PassShape& shape);
+  Gpt(const Gpt&) = delete;
+  Gpt& operator=(const Gpt&) = delete;
+
+  const GptConfig& config() const { return config_; }
+  const PassShape& shape() const { return shape_; }
+
+  // Plan once, then Bind to an arena made of that plan. The queue tells the backend.
+  void Plan(kernels::ArenaPlan& plan, const kernels::Queue& queue);
+  void Bind(const kernels::Arena& arena);
+
+  // Rounds the f32 matrices to the bf16 copies that all passes use until the next call.
+  void RoundWeights(const std::vector<kernels::Parameter>& parameters, kernels::Queue& queue);
+
+  // Losses of all tokens, f32 [slots, T], with the bf16 head: validation.
+  void Loss(const PassInput& input, const std::vector<kernels::Parameter>& parameters,
+            kernels::Tensor losses, kernels::Queue& queue);
+
+  // Losses by training's head, and the gradients of each slot's summed loss, added to the
+  // parameters' leaves: to the only leaf if there is one, else to leaf_begin + slot.
+  void LossGrad(const PassInput& input, const std::vector<kernels::Parameter>& parameters,
+                int64_t leaf_begin, kernels::Tensor losses, kernels::Queue& queue);
+
+  // The normalised final state, bf16 [slots, T, D], valid until the next pass. No targets needed.
+  kernels::Tensor Hidden(const PassInput& input, const std::vector<kernels::Parameter>& parameters,
+                         kernels::Queue& queue);
+  // logits  f32 [1, 1, V], soft cap applied, of one position of the last pass.
+  void Logits(const std::vector<kernels::Parameter>& parameters, int64_t slot, int64_t position,
+              kernels::Tensor logits, kernels::Queue& queue);
+
+ private:
+  // What one layer leaves for backward. Without backward all layers share the first.
+  struct LayerMemory {
+    kernels::Tensor u, inv_rms;  // rms of the mixed stream
+    AttentionActivations attention;
+    kernels::Tensor mlp_u, mlp_inv_rms;  // rms of the stream after attention
+    MlpActivations mlp;
+  };
+  struct Scratch {
+    kernels::Tensor stream;  // bf16 [slots, T, D]: the residual stream inside a layer
+    AttentionScratch attention;
+    kernels::Tensor dx, du;   // bf16 [slots, T, D]
+    kernels::Tensor du_head;  // f32 [slots, T, gate_features]
+    kernels::Tensor da;       // bf16 [slots, T, hidden]
+  };
+
+  void PlanLayer(int layer, bool attention, bool mlp, PassMemory& memory);
+  void PlanScratch(PassMemory& memory);
+  LayerMemory& memory(int layer) { return layers_[shape_.train ? layer : 0]; }
+  // The last layer before this one that is run; -1 if x0 comes in.
+  int Previous(int layer) const;
+  kernels::Tensor StreamInto(int layer) const;
+
+  PassWeights View(const std::vector<kernels::Parameter>& parameters, LeafRange leaves) const;
+  void Forward(const PassInput& input, const PassWeights& weights, kernels::Queue& queue);
+  void ForwardLayer(int layer, const PassInput& input, const PassWeights& weights,
+                    kernels::Queue& queue);
+  void Backward(const PassInput& input, const PassWeights& weights, kernels::Queue& queue);
+  void BackwardLayer(int layer, const PassInput& input, const PassWeights& weights,
+                     kernels::Queue& queue);
+  void BackwardMix(int layer, const PassWeights& weights, kernels::Queue& queue);
+  kernels::MixScalars Mix(int layer) const;
+
+  const GptConfig config_;
+  const PassShape shape_;
+  const ParameterLayout layout_;
+  EmbeddingStage embedding_;
+  std::vector<AttentionBlock> attention_;  // one a layer, used where the layer has attention
+  HeadStage head_;
+
+  PassMemory::Planned planned_;
+  std::vector<LayerMemory> layers_;
+  std::vector<kernels::Tensor> outputs_;  // bf16 [slots, T, D]: each layer's, also the skips
+  std::vector<kernels::Tensor> dskip_;    // by source layer: gradient by the skip connection
+  std::vector<kernels::Tensor> rounded_;  // by parameter; empty where none is needed
+  Scratch scratch_;
+};
+
+}  // namespace model
+
+#endif  // MODEL_GPT_H_

@@ -1,0 +1,75 @@
+// Gpt's memory: what a pass keeps, layer by layer.
+#include "absl/strings/str_cat.h"
+#include "model/gpt.h"
+#include "third_party/absl_compat/check.h"
+
+namespace model {
+
+using kernels::DType;
+
+void Gpt::Plan(kernels::ArenaPlan& plan, const kernels::Queue& queue) {
+  CHECK(planned_.empty()) << "planned twice";
+  PassMemory memory(plan);
+  embedding_.Plan(shape_, queue, memory);
+  const std::vector<int64_t> stream = {shape_.slots, shape_.slot_tokens, config_.dim};
+  for (size_t i = 0; i < config_.layers.size(); ++i) {
+    const LayerConfig& layer = config_.layers[i];
+    if (!layer.executed()) continue;
+    memory.Add(&outputs_[i], absl::StrCat("output ", i), DType::kBF16, stream);
+    if (!shape_.train) continue;
+    PlanLayer(static_cast<int>(i), layer.attention, layer.mlp, memory);
+    if (layer.skip_from >= 0) {
+      memory.Add(&dskip_[layer.skip_from], absl::StrCat("dskip ", layer.skip_from), DType::kBF16,
+                 stream);
+    }
+  }
+  if (!shape_.train) PlanLayer(0, true, true, memory);
+  PlanScratch(memory);
+  head_.Plan(shape_, queue, memory);
+
+  const std::vector<kernels::ParameterSpec> specs = ParameterSpecs(config_);
+  rounded_.resize(specs.size());
+  for (const LayerParameters& layer : layout_.layers) {
+    for (int index : {layer.qkvo, layer.c_fc, layer.c_proj}) {
+      if (index < 0) continue;
+      const kernels::ParameterSpec& spec = specs[index];
+      memory.Add(&rounded_[index], spec.name + " bf16", DType::kBF16,
+                 {spec.matrices * spec.rows, spec.cols});
+    }
+  }
+  planned_ = std::move(memory).planned();
+}
+
+void Gpt::PlanLayer(int layer, bool attention, bool mlp, PassMemory& memory) {
+  const std::vector<int64_t> stream = {shape_.slots, shape_.slot_tokens, config_.dim};
+  const std::vector<int64_t> rows = {shape_.slots, shape_.slot_tokens};
+  LayerMemory& m = layers_[layer];
+  memory.Add(&m.u, "u", DType::kBF16, stream);
+  memory.Add(&m.inv_rms, "inv_rms", DType::kF32, rows);
+  if (attention) m.attention.Plan(config_, shape_, memory);
+  if (mlp) m.mlp.Plan(config_, shape_, memory);
+  if (attention && mlp) {
+    memory.Add(&m.mlp_u, "mlp u", DType::kBF16, stream);
+    memory.Add(&m.mlp_inv_rms, "mlp inv_rms", DType::kF32, rows);
+  }
+}
+
+void Gpt::PlanScratch(PassMemory& memory) {
+  const std::vector<int64_t> stream = {shape_.slots, shape_.slot_tokens, config_.dim};
+  memory.Add(&scratch_.stream, "stream", DType::kBF16, stream);
+  scratch_.attention.Plan(config_, shape_, memory);
+  if (!shape_.train) return;
+  memory.Add(&scratch_.dx, "dx", DType::kBF16, stream);
+  memory.Add(&scratch_.du, "du", DType::kBF16, stream);
+  memory.Add(&scratch_.du_head, "du_head", DType::kF32,
+             {shape_.slots, shape_.slot_tokens, config_.gate_features});
+  memory.Add(&scratch_.da, "mlp da", DType::kBF16,
+             {shape_.slots, shape_.slot_tokens, config_.mlp_dim});
+}
+
+void Gpt::Bind(const kernels::Arena& arena) {
+  CHECK(!planned_.empty()) << "Bind before Plan";
+  for (const auto& [tensor, id] : planned_) *tensor = arena.Get(id);
+}
+
+}  // namespace model

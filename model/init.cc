@@ -1,0 +1,106 @@
+#include "model/init.h"
+
+#include <cmath>
+#include <numbers>
+#include <string>
+
+#include "kernels/dtype.h"
+#include "kernels/ops/elementwise.h"
+#include "model/parameters.h"
+#include "third_party/absl_compat/check.h"
+
+namespace model {
+namespace {
+
+using kernels::Parameter;
+
+// A stream of uniform numbers by position.
+class Stream {
+ public:
+  Stream(uint64_t seed, const std::string& name) {
+    uint64_t hash = 0xCBF29CE484222325u;  // FNV-1a
+    for (unsigned char c : name) hash = (hash ^ c) * 0x100000001B3u;
+    start_ = Mix(seed) ^ hash;
+  }
+
+  // Uniform in [0, 1), a multiple of 2^-53.
+  double Uniform(uint64_t position) const {
+    const uint64_t bits = Mix(start_ + (position + 1) * 0x9E3779B97F4A7C15u);
+    return std::ldexp(static_cast<double>(bits >> 11), -53);
+  }
+
+ private:
+  static uint64_t Mix(uint64_t z) {
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+  }
+
+  uint64_t start_;
+};
+
+void UploadNormal(const Stream& stream, const Parameter& parameter, kernels::Queue& queue) {
+  std::vector<kernels::BF16> values(parameter.spec.size());
+  for (size_t i = 0; i < values.size(); i += 2) {
+    const double radius = std::sqrt(-2.0 * std::log(1.0 - stream.Uniform(i)));
+    const double angle = 2.0 * std::numbers::pi * stream.Uniform(i + 1);
+    values[i] = kernels::ToBF16(static_cast<float>(radius * std::cos(angle)));
+    if (i + 1 < values.size()) {
+      values[i + 1] = kernels::ToBF16(static_cast<float>(radius * std::sin(angle)));
+    }
+  }
+  queue.Upload(values.data(), parameter.value);
+}
+
+// The first `count` elements uniform in [-bound, bound), the rest zero.
+void UploadUniform(const Stream& stream, double bound, int64_t count, const Parameter& parameter,
+                   kernels::Queue& queue) {
+  std::vector<float> values(parameter.spec.size());
+  for (int64_t i = 0; i < count; ++i) {
+    // The upper 24 bits only: exact in f32, so rounding never reaches +bound.
+    const double u = std::ldexp(std::floor(std::ldexp(stream.Uniform(i), 24)), -24);
+    values[i] = static_cast<float>((2.0 * u - 1.0) * bound);
+  }
+  queue.Upload(values.data(), parameter.value);
+}
+
+}  // namespace
+
+std::vector<float> InitialScalars(const GptConfig& config, int64_t multiple) {
+  std::vector<float> scalars(ScalarCount(config, multiple), 0.0f);
+  const int layers = static_cast<int>(config.layers.size());
+  for (int i = 0; i < layers; ++i) {
+    scalars[i] = -1.5f;
+    scalars[BlockLambda(config, i)] = 1.0f;
+    scalars[AttentionLambda(config, i)] = 0.5f;
+    scalars[AttentionLambda(config, i) + 1] = 0.5f;
+  }
+  for (size_t i = ScalarCount(config); i < scalars.size(); ++i) scalars[i] = 1.0f;
+  return scalars;
+}
+
+void InitParameters(const GptConfig& config, uint64_t seed,
+                    const std::vector<Parameter>& parameters, kernels::Queue& queue) {
+  const ParameterLayout layout = LayoutOf(config);
+  const double bound = std::sqrt(3.0 / (4.0 * static_cast<double>(config.dim)));
+  for (const Parameter& parameter : parameters) kernels::FillZero(parameter.value, queue);
+
+  CHECK_EQ(parameters[layout.scalars].spec.name, "scalars");
+  queue.Upload(InitialScalars(config).data(), parameters[layout.scalars].value);
+  std::vector<int> tables = layout.value_embeds;
+  tables.push_back(layout.embed);
+  for (int index : tables) {
+    UploadNormal(Stream(seed, parameters[index].spec.name), parameters[index], queue);
+  }
+  for (const LayerParameters& layer : layout.layers) {
+    for (int index : {layer.qkvo, layer.c_fc}) {
+      if (index < 0) continue;
+      const Parameter& p = parameters[index];
+      const int64_t count = index == layer.qkvo ? 3 * config.dim * config.dim : p.spec.size();
+      UploadUniform(Stream(seed, p.spec.name), bound, count, p, queue);
+    }
+  }
+  queue.Synchronize();
+}
+
+}  // namespace model

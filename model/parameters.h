@@ -1,0 +1,67 @@
+// The model's weights: names, shapes, labels, and the memory they live in.
+#ifndef MODEL_PARAMETERS_H_
+#define MODEL_PARAMETERS_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "kernels/arena.h"
+#include "kernels/parameter.h"
+#include "model/config.h"
+
+namespace model {
+
+// Every weight, in the order of the PyTorch original's enumeration, with its names:
+//   scalars, embed.weight, smear_gate.weight, value_embeds.{k}.weight, for each layer
+//   blocks.{i}.attn.qkvo_w, blocks.{i}.attn.attn_gate.weight, blocks.{i}.mlp.c_fc,
+//   blocks.{i}.mlp.c_proj (as far as the layer has them), lm_head.weight.
+// Labels: scalars embed smear_gate value_embed attn attn_gate mlp lm_head.
+//
+// qkvo_w is stored as [dim, 4 dim] and is four row-major [out, in] matrices Q, K, V, O one after
+// the other. c_fc is [in, out], c_proj [out, in].
+std::vector<kernels::ParameterSpec> ParameterSpecs(const GptConfig& config);
+
+// Positions in ParameterSpecs(); -1 where the layer lacks the part.
+struct LayerParameters {
+  int qkvo = -1;
+  int attn_gate = -1;
+  int c_fc = -1;
+  int c_proj = -1;
+};
+struct ParameterLayout {
+  int scalars = -1;
+  int embed = -1;
+  int smear_gate = -1;
+  std::vector<int> value_embeds;
+  std::vector<LayerParameters> layers;
+  int lm_head = -1;
+};
+ParameterLayout LayoutOf(const GptConfig& config);
+
+// Memory of values and of gradients, one arena each, allocated once.
+class ParameterArena {
+ public:
+  // leaves >= 1: gradients f32 [leaves, size] for each weight, zero at first. leaves = 0: none
+  // (evaluation). ResourceExhausted if the device has not enough memory.
+  static absl::StatusOr<std::unique_ptr<ParameterArena>> Create(const GptConfig& config,
+                                                                int64_t leaves,
+                                                                kernels::Backend& backend);
+
+  const std::vector<kernels::Parameter>& parameters() const { return parameters_; }
+  // NotFound, with the number of names there are.
+  absl::StatusOr<kernels::Parameter> Find(absl::string_view name) const;
+  void ZeroGradients(kernels::Queue& queue) const;
+  int64_t bytes() const { return values_.plan().bytes() + gradients_.plan().bytes(); }
+
+ private:
+  kernels::Arena values_;
+  kernels::Arena gradients_;
+  std::vector<kernels::Parameter> parameters_;
+};
+
+}  // namespace model
+
+#endif  // MODEL_PARAMETERS_H_

@@ -1,0 +1,20 @@
+// Tables of the rotary position embedding (Su et al., 2021), filled on the host.
+#ifndef MODEL_ROTARY_H_
+#define MODEL_ROTARY_H_
+
+#include <span>
+#include <vector>
+
+#include "kernels/dtype.h"
+
+namespace model {
+
+// cos and sin of position * frequency, [positions, frequencies] row-major; as many positions as
+// the spans (of equal size) have room for. Angle, cosine and sine in f32, rounded to bf16 at the
+// end, as in the PyTorch original; positions count from the slot's start, not the document's.
+void FillRotary(const std::vector<float>& frequencies, std::span<kernels::BF16> cos,
+                std::span<kernels::BF16> sin);
+
+}  // namespace model
+
+#endif  // MODEL_ROTARY_H_

@@ -1,0 +1,39 @@
+#include "optim/build_choices.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+// The values of the flags, as words.
+#define OPTIM_STRING_INNER(x) #x
+#define OPTIM_STRING(x) OPTIM_STRING_INNER(x)
+
+namespace optim {
+namespace {
+
+const char kMatrixOptimizer[] = OPTIM_STRING(OPTIM_MATRIX_OPTIMIZER);
+const char kOrthogonalizer[] = OPTIM_STRING(OPTIM_ORTHOGONALIZER);
+const char kGrouping[] = OPTIM_STRING(OPTIM_GROUPING);
+
+bool Is(const std::string& choice, const char* value) { return choice == value; }
+
+}  // namespace
+
+OptimizerConfig WithBuildChoices(OptimizerConfig config) {
+  if (Is(kMatrixOptimizer, "muon")) {
+    for (ParamRow& row : config.table) {
+      if (row.rule != Rule::kAdam) row.rule = Rule::kMuon;
+    }
+  }
+  if (!Is(kOrthogonalizer, "recipe")) config.orthogonalizer = kOrthogonalizer;
+  if (Is(kGrouping, "by_shape")) config.grouping = Grouping::kByShape;
+  if (Is(kGrouping, "custom_sizing")) config.grouping = Grouping::kCustomSizing;
+  return config;
+}
+
+std::string BuildChoices() {
+  return absl::StrCat("matrix_optimizer=", kMatrixOptimizer, " orthogonalizer=", kOrthogonalizer,
+                      " grouping=", kGrouping);
+}
+
+}  // namespace optim

@@ -1,0 +1,79 @@
+// The Muon half of a step (Jordan, "Muon", 2024), group by group:
+//   m <- m + (1 - mu)(g - m);  u = (1 - mu) g + mu m;  p <- p decay - lr orth(u)
+#ifndef OPTIM_MUON_PART_H_
+#define OPTIM_MUON_PART_H_
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kernels/arena.h"
+#include "optim/orthogonalizer.h"
+#include "optim/param_table.h"
+#include "optim/sharded_buffer.h"
+#include "optim/step_layout.h"
+
+namespace optim {
+
+class MuonPart {
+ public:
+  // Plans its memory in `plan`.
+  MuonPart(const OptimizerConfig& config, const StepLayout& layout,
+           const std::vector<kernels::Parameter>& parameters, const SlotPlan& slots,
+           std::unique_ptr<Orthogonalizer> orthogonalizer, comm::Communicator& comm,
+           kernels::ArenaPlan* plan);
+  void Bind(const kernels::Arena& arena, kernels::Tensor tree_scratch);
+
+  // All groups' reductions are in flight before the first wait; then, in group order, wait,
+  // update and launch the gather; at last, in group order, finish the gathers.
+  absl::Status Step(double lr_multiplier, double momentum, kernels::Queue& queue);
+  void Drain(kernels::Queue& queue);
+
+  absl::Status GatherState(kernels::Tensor stage, kernels::Queue& queue,
+                           std::vector<StateTensor>* out);
+  absl::Status CheckState(const OptimizerState& state) const;
+  // Of a state that CheckState accepts.
+  void LoadState(const OptimizerState& state, kernels::Queue& queue);
+
+ private:
+  // Owned members, consecutive and with one view: they are orthogonalised in one call. A chunk
+  // that holds attention and MLP has two of them.
+  struct Run {
+    int64_t begin = 0;  // first element, in the chunk
+    int64_t batch = 0;  // matrices
+    int64_t rows = 0, cols = 0;
+    int64_t rate = 0;  // place of the first of its rates in step_rates_ and decay_rates_
+    int64_t size() const { return batch * rows * cols; }
+  };
+  struct Item {
+    std::unique_ptr<ShardedBuffer> buffer;
+    std::vector<Run> runs;
+    kernels::TensorId momentum_id;
+    kernels::Tensor momentum;  // weights' dtype [chunk]
+  };
+
+  // Also appends to matrices_. `rows`: of all members.
+  std::vector<Run> OwnRuns(const ShardedBuffer& buffer, const std::vector<ParamRow>& rows,
+                           int rank);
+  void SetRates(double lr_multiplier, double momentum, kernels::Queue& queue);
+  void Update(const Item& item, kernels::Queue& queue) const;
+
+  const std::unique_ptr<Orthogonalizer> orthogonalizer_;
+  std::vector<Item> items_;
+  // One per owned matrix, in the order of the runs.
+  struct MatrixRow {
+    ParamRow row;
+    kernels::ParameterSpec spec;
+  };
+  std::vector<MatrixRow> matrices_;
+  kernels::TensorId rates_id_, direction_id_, orthogonal_id_, workspace_id_;
+  kernels::Tensor rates_;                     // f32 [1 + 2 matrices]: momentum, then
+  kernels::Tensor step_rates_, decay_rates_;  // f32 [matrices] each, parts of rates_
+  kernels::Tensor direction_, orthogonal_;    // bf16, the largest chunk
+  kernels::Tensor workspace_;                 // bf16, the largest run's
+  std::vector<float> host_rates_;
+};
+
+}  // namespace optim
+
+#endif  // OPTIM_MUON_PART_H_

@@ -1,0 +1,107 @@
+// The orthogonalisation and the update rules in float64, from their definitions.
+#ifndef OPTIM_ORACLE_H_
+#define OPTIM_ORACLE_H_
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+namespace optim {
+
+using Matrix = std::vector<double>;  // row-major
+
+inline Matrix Transposed(const Matrix& x, int64_t rows, int64_t cols) {
+  Matrix y(x.size());
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < cols; ++j) y[j * rows + i] = x[i * cols + j];
+  }
+  return y;
+}
+
+inline Matrix Product(const Matrix& a, const Matrix& b, int64_t m, int64_t k, int64_t n) {
+  Matrix c(m * n, 0.0);
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t l = 0; l < k; ++l) {
+      for (int64_t j = 0; j < n; ++j) c[i * n + j] += a[i * k + l] * b[l * n + j];
+    }
+  }
+  return c;
+}
+
+inline double FrobeniusNorm(const Matrix& x) {
+  double sum = 0;
+  for (double value : x) sum += value * value;
+  return std::sqrt(sum);
+}
+
+inline double NewtonSchulzScalar(double s) {
+  for (int i = 0; i < 5; ++i) s = 3.4445 * s - 4.7750 * s * s * s + 2.0315 * std::pow(s, 5);
+  return s;
+}
+
+inline Matrix NewtonSchulzOracle(Matrix x, int64_t rows, int64_t cols) {
+  if (rows > cols) {
+    return Transposed(NewtonSchulzOracle(Transposed(x, rows, cols), cols, rows), cols, rows);
+  }
+  const double norm = FrobeniusNorm(x) + 1e-7;
+  for (double& value : x) value /= norm;
+  for (int i = 0; i < 5; ++i) {
+    const Matrix a = Product(x, Transposed(x, rows, cols), rows, cols, rows);
+    Matrix b = Product(a, a, rows, rows, rows);
+    for (size_t j = 0; j < b.size(); ++j) b[j] = -4.7750 * a[j] + 2.0315 * b[j];
+    const Matrix bx = Product(b, x, rows, rows, cols);
+    for (size_t j = 0; j < x.size(); ++j) x[j] = 3.4445 * x[j] + bx[j];
+  }
+  return x;
+}
+
+// Singular values by one-sided Jacobi rotations of the rows, ascending; rows <= cols.
+inline std::vector<double> SingularValues(Matrix x, int64_t rows, int64_t cols) {
+  for (int sweep = 0; sweep < 40; ++sweep) {
+    for (int64_t p = 0; p < rows; ++p) {
+      for (int64_t q = p + 1; q < rows; ++q) {
+        double pp = 0, qq = 0, pq = 0;
+        for (int64_t j = 0; j < cols; ++j) {
+          pp += x[p * cols + j] * x[p * cols + j];
+          qq += x[q * cols + j] * x[q * cols + j];
+          pq += x[p * cols + j] * x[q * cols + j];
+        }
+        if (std::fabs(pq) <= 1e-30) continue;
+        const double zeta = (qq - pp) / (2 * pq);
+        const double t = (zeta >= 0 ? 1.0 : -1.0) / (std::fabs(zeta) + std::sqrt(1 + zeta * zeta));
+        const double c = 1 / std::sqrt(1 + t * t), s = c * t;
+        for (int64_t j = 0; j < cols; ++j) {
+          const double xp = x[p * cols + j], xq = x[q * cols + j];
+          x[p * cols + j] = c * xp - s * xq;
+          x[q * cols + j] = s * xp + c * xq;
+        }
+      }
+    }
+  }
+  std::vector<double> values;
+  for (int64_t i = 0; i < rows; ++i) {
+    values.push_back(FrobeniusNorm(Matrix(x.begin() + i * cols, x.begin() + (i + 1) * cols)));
+  }
+  std::sort(values.begin(), values.end());
+  return values;
+}
+
+// One element, all in float64, t = 1, 2, ...
+struct AdamOracle {
+  double lr, beta1, beta2, eps;
+  double m = 0, v = 0;
+  int t = 0;
+
+  double Step(double p, double g) {
+    ++t;
+    m = beta1 * m + (1 - beta1) * g;
+    v = beta2 * v + (1 - beta2) * g * g;
+    const double correction = std::sqrt(1 - std::pow(beta2, t)) / (1 - std::pow(beta1, t));
+    return p - lr * correction * m / (std::sqrt(v) + eps);
+  }
+};
+
+}  // namespace optim
+
+#endif  // OPTIM_ORACLE_H_

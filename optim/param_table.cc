@@ -1,0 +1,95 @@
+#include "optim/param_table.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "third_party/absl_compat/check.h"
+
+namespace optim {
+namespace {
+
+using kernels::DType;
+using kernels::ParameterSpec;
+
+absl::Status CheckRow(const ParamRow& row, const ParameterSpec& spec) {
+  if (spec.dtype != DType::kF32 && spec.dtype != DType::kBF16) {
+    return absl::InvalidArgumentError(absl::StrCat("parameter ", spec.name, ": dtype ",
+                                                   kernels::Name(spec.dtype),
+                                                   ", but weights are f32 or bf16"));
+  }
+  if (row.rule == Rule::kMuon && spec.shape.size() < 2) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("parameter ", spec.name, ": has ", spec.shape.size(),
+                     " dims; muon updates matrices, give label ", spec.label, " to adam"));
+  }
+  int64_t stored = 1;
+  for (int64_t dim : spec.shape) stored *= dim;
+  if (stored != spec.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "parameter ", spec.name, ": its shape holds ", stored, " elements, its view as ",
+        spec.matrices, " x ", spec.rows, " x ", spec.cols, " holds ", spec.size()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+const char* Name(Rule rule) { return rule == Rule::kAdam ? "adam" : "muon"; }
+
+const char* Name(Grouping grouping) {
+  switch (grouping) {
+    case Grouping::kCustomSizing:
+      return "custom_sizing";
+    case Grouping::kByShape:
+      return "by_shape";
+    case Grouping::kByLabel:
+      return "by_label";
+  }
+  return "?";
+}
+
+absl::StatusOr<std::vector<int>> RowsOfSpecs(const OptimizerConfig& config,
+                                             const std::vector<ParameterSpec>& specs) {
+  std::vector<int> rows;
+  for (const ParameterSpec& spec : specs) {
+    int found = -1;
+    for (size_t row = 0; row < config.table.size(); ++row) {
+      if (config.table[row].label != spec.label) continue;
+      if (found >= 0) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("param table: label ", spec.label, " has rows ", found, " and ", row));
+      }
+      found = static_cast<int>(row);
+    }
+    if (found < 0) {
+      return absl::InvalidArgumentError(absl::StrCat("param table: no row for label \"", spec.label,
+                                                     "\" of parameter ", spec.name));
+    }
+    const absl::Status checked = CheckRow(config.table[found], spec);
+    if (!checked.ok()) return checked;
+    rows.push_back(found);
+  }
+  return rows;
+}
+
+Rates AdamRates(const ParamRow& row, double lr_multiplier, int64_t t) {
+  CHECK_GE(t, 1) << "Adam counts its updates from 1";
+  const double lr = row.lr * lr_multiplier * row.lr_mul;
+  const double n = static_cast<double>(t);
+  return {.step = lr * std::sqrt(1 - std::pow(row.beta2, n)) / (1 - std::pow(row.beta1, n)),
+          .decay = 1 - lr * row.weight_decay * row.wd_mul};
+}
+
+Rates MuonRates(const ParamRow& row, const ParameterSpec& spec, double lr_multiplier) {
+  const size_t dims = spec.shape.size();
+  CHECK_GE(dims, size_t{2}) << spec.name;
+  const double aspect =
+      static_cast<double>(spec.shape[dims - 2]) / static_cast<double>(spec.shape[dims - 1]);
+  const double lr = row.lr * lr_multiplier;
+  return {.step = lr * row.lr_mul * std::sqrt(std::max(1.0, aspect)),
+          .decay = 1 - lr * row.weight_decay * row.wd_mul};
+}
+
+}  // namespace optim

@@ -1,0 +1,90 @@
+// One buffer of a sharded step: stack gradients, reduce-scatter, (update the own chunk), gather,
+// copy back. A rank that owns nothing takes part in the collectives with zeros.
+#ifndef OPTIM_SHARDED_BUFFER_H_
+#define OPTIM_SHARDED_BUFFER_H_
+
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "comm/communicator.h"
+#include "kernels/arena.h"
+#include "kernels/parameter.h"
+#include "optim/optimizer_state.h"
+#include "optim/step_layout.h"
+
+namespace optim {
+
+// How slots are spread and added.
+struct SlotPlan {
+  int slots = 1;               // of the global batch
+  int local_slots = 1;         // of this rank
+  bool deterministic = false;  // one gradient leaf per local slot, summed along the slot tree
+  int leaves() const { return deterministic ? local_slots : 1; }
+};
+
+class ShardedBuffer {
+ public:
+  // Plans its memory in `plan`. `members` and `comm` outlive the buffer.
+  ShardedBuffer(const BufferLayout& layout, std::vector<const kernels::Parameter*> members,
+                const SlotPlan& slots, comm::Communicator& comm, kernels::ArenaPlan* plan);
+  // Once, after the arena was made. `tree_scratch` is DeterministicScratchElements() of f32,
+  // shared by all buffers; empty unless deterministic.
+  void Bind(const kernels::Arena& arena, kernels::Tensor tree_scratch);
+
+  // Stacks the members' gradients if needed and starts the reduction. The gradients' memory
+  // belongs to the collective from here on, and its contents are lost.
+  void LaunchReduce(kernels::Queue& queue);
+  // After it own_gradient() is this rank's chunk of the gradient: (1 / slots) times the sum over
+  // all slots of the slot's own gradient, whatever the number of ranks. The one place where this
+  // rule is applied.
+  absl::Status WaitReduce(kernels::Queue& queue);
+  // Puts this rank's chunk of the weights where own_value() is.
+  void LoadOwnValue(kernels::Queue& queue);
+  // Starts the gather of all ranks' own_value().
+  void LaunchGather(kernels::Queue& queue);
+  // Waits and copies every member back into its parameter.
+  absl::Status FinishGather(kernels::Queue& queue);
+  // Waits for what is under way and forgets its outcome: after a failure.
+  void Drain(kernels::Queue& queue);
+
+  kernels::Tensor own_gradient() const { return own_gradient_; }  // f32 [chunk]
+  kernels::Tensor own_value() const { return own_value_; }        // weights' dtype [chunk]
+  int64_t chunk() const { return chunk_; }
+  int64_t padded() const { return padded_; }
+  const BufferLayout& layout() const { return layout_; }
+  const std::vector<const kernels::Parameter*>& members() const { return members_; }
+  // Elements of this rank's chunk that are no padding: they lead.
+  int64_t own_size() const;
+
+  // All ranks' `own` [chunk], cut into members and appended to *out as PREFIX/NAME. Collective;
+  // `stage` is at least padded() elements of own's dtype. The host waits.
+  absl::Status GatherState(absl::string_view prefix, kernels::Tensor own, kernels::Tensor stage,
+                           kernels::Queue& queue, std::vector<StateTensor>* out) const;
+  // FailedPrecondition: a tensor is missing, or of another dtype or shape.
+  absl::Status CheckState(absl::string_view prefix, const OptimizerState& state,
+                          kernels::DType dtype) const;
+  // The inverse of GatherState, without communication, of a state that CheckState accepts.
+  void LoadState(absl::string_view prefix, const OptimizerState& state, kernels::Tensor own,
+                 kernels::Queue& queue) const;
+
+ private:
+  // A lone member without padding needs no staging.
+  bool in_place() const { return members_.size() == 1 && padded_ == layout_.size(); }
+
+  const BufferLayout layout_;
+  const std::vector<const kernels::Parameter*> members_;
+  const SlotPlan slots_;
+  comm::Communicator& comm_;
+  const int64_t chunk_, padded_;
+  kernels::TensorId gradient_id_, reduced_id_, value_id_;
+  kernels::Tensor gradients_;  // f32 [leaves, padded], the member's own memory if in_place()
+  kernels::Tensor values_;     // [padded], likewise
+  kernels::Tensor own_gradient_, own_value_, tree_scratch_;
+  absl::Status tree_status_;  // of the reduction along the slot tree, which does not overlap
+  comm::Future reduce_, gather_;
+};
+
+}  // namespace optim
+
+#endif  // OPTIM_SHARDED_BUFFER_H_

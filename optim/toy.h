@@ -1,0 +1,148 @@
+// A small set of parameters, labelled as in the record, with memory and made-up gradients; and
+// a run of a few optimizer steps over any number of ranks.
+#ifndef OPTIM_TOY_H_
+#define OPTIM_TOY_H_
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "comm/slot_tree.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/testing/testing.h"
+#include "optim/sharded_optimizer.h"
+
+namespace optim {
+
+constexpr int kSlots = 8;
+
+inline std::vector<kernels::ParameterSpec> ToySpecs(int attn = 7, int mlp = 12) {
+  using kernels::DType;
+  std::vector<kernels::ParameterSpec> specs = {
+      {"scalars", "scalars", {7}, DType::kF32, 1, 1, 7},
+      {"embed.weight", "embed", {13, 8}, DType::kBF16, 1, 13, 8},
+      {"smear_gate.weight", "smear_gate", {1, 12}, DType::kBF16, 1, 1, 12},
+  };
+  for (int i = 0; i < std::max(attn, mlp); ++i) {
+    const std::string block = absl::StrCat("blocks.", i);
+    if (i < attn) {
+      specs.push_back({block + ".qkvo", "attn", {8, 32}, DType::kF32, 4, 8, 8});
+      specs.push_back({block + ".gate", "attn_gate", {2, 12}, DType::kBF16, 1, 2, 12});
+    }
+    if (i < mlp) specs.push_back({block + ".mlp", "mlp", {8, 32}, DType::kF32, 1, 8, 32});
+  }
+  specs.push_back({"lm_head.weight", "lm_head", {16, 8}, DType::kBF16, 1, 16, 8});
+  return specs;
+}
+
+inline OptimizerConfig ToyConfig() {
+  OptimizerConfig config;
+  const auto adam = [](const char* label, double lr_mul) {
+    return ParamRow{.label = label,
+                    .rule = Rule::kAdam,
+                    .lr = 0.008,
+                    .lr_mul = lr_mul,
+                    .beta1 = 0.8,
+                    .beta2 = 0.95,
+                    .eps = 1e-8,
+                    .moment_dtype = kernels::DType::kBF16};
+  };
+  config.table = {adam("scalars", 5), adam("lm_head", 1), adam("embed", 75)};
+  for (const char* label : {"smear_gate", "attn_gate", "attn", "mlp"}) {
+    config.table.push_back({.label = label, .rule = Rule::kMuon, .lr = 0.05});
+  }
+  return config;
+}
+
+// One rank's replica.
+class Toy {
+ public:
+  Toy(const std::vector<kernels::ParameterSpec>& specs, int leaves) : leaves_(leaves) {
+    memory_.reserve(2 * specs.size());
+    for (size_t i = 0; i < specs.size(); ++i) {
+      memory_.push_back(kernels::testing::RandomTensor(specs[i].dtype, specs[i].shape,
+                                                       static_cast<uint32_t>(i + 1)));
+      memory_.emplace_back(kernels::DType::kF32, std::vector<int64_t>{leaves, specs[i].size()});
+      parameters_.push_back({specs[i], memory_[2 * i].get(), memory_[2 * i + 1].get()});
+    }
+  }
+
+  const std::vector<kernels::Parameter>& parameters() const { return parameters_; }
+
+  // The made-up gradient of one slot; of very unequal size from slot to slot, so that the order
+  // of the sum shows in its bits.
+  static std::vector<double> SlotGradient(const kernels::ParameterSpec& spec, size_t index,
+                                          int step, int slot) {
+    const uint32_t seed = static_cast<uint32_t>(1000 * (index + 1) + 100 * step + slot);
+    return kernels::testing::RandomTensor(kernels::DType::kF32, {spec.size()}, seed,
+                                          slot % 2 == 0 ? 1.0 : 0.1)
+        .ToDouble();
+  }
+
+  // As backward leaves it: one leaf with the slots' sum, or one leaf per slot.
+  void SetGradients(comm::SlotRange run, int step) {
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      const kernels::ParameterSpec& spec = parameters_[i].spec;
+      float* grad = parameters_[i].grad.f32();
+      std::fill_n(grad, parameters_[i].grad.size(), 0.0f);
+      for (int slot = run.begin; slot < run.end; ++slot) {
+        float* leaf = leaves_ == 1 ? grad : grad + (slot - run.begin) * spec.size();
+        const std::vector<double> g = SlotGradient(spec, i, step, slot);
+        for (size_t j = 0; j < g.size(); ++j) leaf[j] += static_cast<float>(g[j]);
+      }
+    }
+  }
+
+  std::vector<std::vector<double>> Weights() const {
+    std::vector<std::vector<double>> weights;
+    for (size_t i = 0; i < parameters_.size(); ++i) weights.push_back(memory_[2 * i].ToDouble());
+    return weights;
+  }
+
+  void SetWeights(const std::vector<std::vector<double>>& weights) {
+    for (size_t i = 0; i < weights.size(); ++i) memory_[2 * i].Set(weights[i]);
+  }
+
+ private:
+  int leaves_;
+  std::vector<kernels::testing::HostTensor> memory_;
+  std::vector<kernels::Parameter> parameters_;
+};
+
+// A rank's replica with its optimizer.
+struct ToyRank {
+  ToyRank(const OptimizerConfig& config, const std::vector<kernels::ParameterSpec>& specs,
+          comm::Communicator& comm, bool deterministic)
+      : run(comm::SlotsOfRank(kSlots, comm.size(), comm.rank())),
+        toy(specs, deterministic ? run.count() : 1) {
+    auto created = ShardedOptimizer::Create(config, toy.parameters(), comm, kSlots, run,
+                                            deterministic, kernels::CpuBackend());
+    CHECK(created.ok()) << created.status();
+    optimizer = *std::move(created);
+  }
+
+  // Steps begin..end-1; the rates change from step to step.
+  absl::Status Train(int begin, int end, kernels::Queue& queue) {
+    for (int step = begin; step < end; ++step) {
+      toy.SetGradients(run, step);
+      const absl::Status status = optimizer->Step(RatesAt(step), queue);
+      if (!status.ok()) return status;
+    }
+    queue.Synchronize();
+    return absl::OkStatus();
+  }
+  static StepRates RatesAt(int step) {
+    return {.lr_multiplier = 1.0 - 0.1 * step, .momentum = 0.85 + 0.02 * step};
+  }
+
+  comm::SlotRange run;
+  Toy toy;
+  std::unique_ptr<ShardedOptimizer> optimizer;
+};
+
+}  // namespace optim
+
+#endif  // OPTIM_TOY_H_

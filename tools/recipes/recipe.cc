@@ -1,0 +1,52 @@
+#include "tools/recipes/recipe.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "tools/recipes/muon_custom_sizing.h"
+
+namespace tools {
+namespace {
+
+struct Row {
+  const char* record;
+  const char* preset;
+  absl::StatusOr<Recipe> (*make)(int64_t vocab_size);
+};
+
+constexpr Row kRecipes[] = {
+    {"muon_custom_sizing", "full", MuonCustomSizing},
+    {"muon_custom_sizing", "demo", MuonCustomSizingDemo},
+};
+
+// "a, b" of the distinct names that `name` gives.
+template <typename F>
+std::string Known(const F& name) {
+  std::vector<std::string> names;
+  for (const Row& row : kRecipes) {
+    if (names.empty() || names.back() != name(row)) names.push_back(name(row));
+  }
+  return absl::StrJoin(names, ", ");
+}
+
+}  // namespace
+
+absl::StatusOr<Recipe> FindRecipe(absl::string_view record, absl::string_view preset,
+                                  int64_t vocab_size) {
+  bool record_known = false;
+  for (const Row& row : kRecipes) {
+    if (record != row.record) continue;
+    record_known = true;
+    if (preset == row.preset) return row.make(vocab_size);
+  }
+  if (!record_known) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--record=", record, ": no such record; there is ",
+                     Known([](const Row& row) { return std::string(row.record); })));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--preset=", preset, ": no such preset; there is full, demo"));
+}
+
+int64_t PaddedVocab(int64_t ids) { return (ids + 127) / 128 * 128; }
+
+}  // namespace tools

@@ -1,0 +1,138 @@
+#include "tools/track.h"
+
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "absl/strings/str_cat.h"
+#include "third_party/absl_compat/status_macros.h"
+#include "tools/composition.h"
+#include "tools/sample/sample.h"
+#include "tools/trainer/configure.h"
+#include "tools/trainer/exit_code.h"
+#include "tools/trainer/interrupt.h"
+#include "tools/trainer/plan_text.h"
+#include "tools/trainer/train.h"
+
+ABSL_FLAG(std::string, record, "muon_custom_sizing", "Which record to train.");
+ABSL_FLAG(std::string, preset, "",
+          "full: the record's model and schedule. demo: the same code path at a size for a CPU. "
+          "Empty: full on a GPU when shards are found, otherwise demo.");
+ABSL_FLAG(std::string, train_files, "",
+          "Globs of training shards, separated by commas. Empty: "
+          "$DATA_PATH/data/fineweb10B/fineweb_train_*.bin if there are any; the demo has a corpus "
+          "of its own.");
+ABSL_FLAG(std::string, val_files, "", "Globs of validation shards; as --train_files.");
+ABSL_FLAG(int64_t, steps, -1,
+          "Optimizer steps; schedules rescale. -1: the recipe's; 0: validate and leave.");
+ABSL_FLAG(int64_t, batch_tokens, 0, "Tokens of a global batch. 0: the recipe's.");
+ABSL_FLAG(int64_t, max_seq_len, 0, "Tokens used of one document. 0: the recipe's.");
+ABSL_FLAG(int64_t, val_tokens, 0, "Tokens of a validation. 0: the recipe's.");
+ABSL_FLAG(int64_t, val_every, 0, "Steps between validations. 0: the recipe's.");
+ABSL_FLAG(int64_t, slots, 0, "Equal parts of a global batch. 0: the recipe's.");
+ABSL_FLAG(int64_t, slots_per_pass, 0, "Slots that a rank runs at once. 0: one.");
+ABSL_FLAG(int64_t, epochs, 1, "How often the training shards may be used.");
+ABSL_FLAG(int64_t, seed, 0, "Seed of the initial weights.");
+ABSL_FLAG(bool, deterministic, false,
+          "Add slot gradients along a fixed tree: the same bits for every --world_size and "
+          "--slots_per_pass, at the price of memory and speed.");
+ABSL_FLAG(int64_t, world_size, 1, "Ranks, as threads of this process.");
+ABSL_FLAG(int64_t, threads, 0, "CPU threads for the ops. 0: one per core.");
+ABSL_FLAG(std::string, init_from, "", "Safetensors file with the initial weights.");
+ABSL_FLAG(std::string, save_init, "", "Where to write the initial weights.");
+ABSL_FLAG(std::string, out_dir, "", "Folder of checkpoints. Empty: none are written.");
+ABSL_FLAG(int64_t, checkpoint_every, 0,
+          "Steps between checkpoints. 0: only at the end and when interrupted.");
+ABSL_FLAG(int64_t, keep_checkpoints, 3, "How many checkpoints stay.");
+ABSL_FLAG(bool, resume, false, "Go on from the latest checkpoint in --out_dir.");
+ABSL_FLAG(std::string, metrics, "", "File of one JSON object a step.");
+ABSL_FLAG(bool, plan, false,
+          "Print parameters, groups, padding, collectives, memory and FLOPs, then exit.");
+ABSL_FLAG(absl::Duration, comm_timeout, absl::Minutes(10), "How long a rank waits for the others.");
+ABSL_FLAG(bool, check_comm, false, "Compare the ranks' collective calls (slower).");
+ABSL_FLAG(int64_t, sample_lines, 3, "Generated lines to print after a demo.");
+
+namespace tools {
+namespace {
+
+TrackFlags FromCommandLine() {
+  TrackFlags flags;
+  flags.record = absl::GetFlag(FLAGS_record);
+  flags.preset = absl::GetFlag(FLAGS_preset);
+  flags.train_files = absl::GetFlag(FLAGS_train_files);
+  flags.val_files = absl::GetFlag(FLAGS_val_files);
+  flags.steps = absl::GetFlag(FLAGS_steps);
+  flags.batch_tokens = absl::GetFlag(FLAGS_batch_tokens);
+  flags.max_seq_len = absl::GetFlag(FLAGS_max_seq_len);
+  flags.val_tokens = absl::GetFlag(FLAGS_val_tokens);
+  flags.val_every = absl::GetFlag(FLAGS_val_every);
+  flags.slots = absl::GetFlag(FLAGS_slots);
+  flags.slots_per_pass = absl::GetFlag(FLAGS_slots_per_pass);
+  flags.epochs = absl::GetFlag(FLAGS_epochs);
+  flags.seed = absl::GetFlag(FLAGS_seed);
+  flags.deterministic = absl::GetFlag(FLAGS_deterministic);
+  flags.world_size = absl::GetFlag(FLAGS_world_size);
+  flags.threads = absl::GetFlag(FLAGS_threads);
+  flags.init_from = absl::GetFlag(FLAGS_init_from);
+  flags.save_init = absl::GetFlag(FLAGS_save_init);
+  flags.out_dir = absl::GetFlag(FLAGS_out_dir);
+  flags.checkpoint_every = absl::GetFlag(FLAGS_checkpoint_every);
+  flags.keep_checkpoints = absl::GetFlag(FLAGS_keep_checkpoints);
+  flags.resume = absl::GetFlag(FLAGS_resume);
+  flags.metrics = absl::GetFlag(FLAGS_metrics);
+  flags.comm_timeout = absl::GetFlag(FLAGS_comm_timeout);
+  flags.check_comm = absl::GetFlag(FLAGS_check_comm);
+  return flags;
+}
+
+absl::Status Run(const char* track, const std::vector<char*>& positional) {
+  if (positional.size() > 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "\"", positional[1], "\": not a flag; all arguments are flags, such as --steps=100"));
+  }
+  ABSL_ASSIGN_OR_RETURN(const Configured configured, Configure(FromCommandLine()));
+  const TrainConfig& config = configured.config;
+  if (absl::GetFlag(FLAGS_plan)) {
+    ABSL_ASSIGN_OR_RETURN(const std::string text, PlanText(config));
+    std::fputs(text.c_str(), stdout);
+    return absl::OkStatus();
+  }
+  ABSL_ASSIGN_OR_RETURN(
+      const std::unique_ptr<RunLog> log,
+      RunLog::Create(config.metrics, config.resume, config.total_steps(), stdout));
+  log->Text(absl::StrCat(CompositionText(track), "\n", configured.notes));
+  const int64_t lines = config.recipe.preset == "demo" ? absl::GetFlag(FLAGS_sample_lines) : 0;
+  InstallInterruptHandlers();
+  ABSL_RETURN_IF_ERROR(Train(config, *log, [&](const TrainedModel& trained) -> absl::Status {
+    if (lines <= 0) return absl::OkStatus();
+    return PrintDemoEnding(config, trained, static_cast<int>(lines), *log);
+  }));
+  return log->Close();
+}
+
+}  // namespace
+
+int TrackMain(const char* track, int argc, char** argv) {
+  // bazel run starts programs elsewhere; paths are meant from where the user is.
+  const char* folder = std::getenv("BUILD_WORKING_DIRECTORY");
+  if (folder != nullptr && chdir(folder) != 0) {
+    std::fprintf(stderr, "%s: cannot enter %s\n", track, folder);
+    return 1;
+  }
+  absl::SetProgramUsageMessage("Trains a small GPT by a record of the NanoGPT speedrun.");
+  const std::vector<char*> positional = absl::ParseCommandLine(argc, argv);
+  const absl::Status status = Run(track, positional);
+  if (!status.ok()) {
+    std::fprintf(stderr, "%s: %s\n", track, std::string(status.message()).c_str());
+  }
+  return ExitCode(status);
+}
+
+}  // namespace tools

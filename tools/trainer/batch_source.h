@@ -1,0 +1,36 @@
+// The global batches of a run, shared by the ranks of this process.
+#ifndef TOOLS_TRAINER_BATCH_SOURCE_H_
+#define TOOLS_TRAINER_BATCH_SOURCE_H_
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include "absl/status/statusor.h"
+#include "data/loader.h"
+
+namespace tools {
+
+// Thread-safe. Ranks ask for the steps in order; those that ask for the same step get the same
+// batch. A rank is never more than one step ahead of another, as a step needs all of them.
+class BatchSource {
+ public:
+  using Batch = std::shared_ptr<const data::GlobalBatch>;
+
+  BatchSource(std::unique_ptr<data::TrainLoader> loader, int64_t first_step);
+
+  absl::StatusOr<Batch> Get(int64_t step);
+  // The loader's position before the batch of `step`, which is the current step or the next.
+  absl::StatusOr<data::LoaderState> StateBefore(int64_t step);
+
+ private:
+  std::mutex mutex_;
+  std::unique_ptr<data::TrainLoader> loader_;
+  int64_t step_;  // of batch_
+  absl::StatusOr<Batch> batch_;
+  data::LoaderState before_, after_;  // batch_
+};
+
+}  // namespace tools
+
+#endif  // TOOLS_TRAINER_BATCH_SOURCE_H_

@@ -1,0 +1,238 @@
+#include "tools/trainer/configure.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <limits>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "data/demo_corpus.h"
+#include "data/shard.h"
+#include "data/token_map.h"
+#include "third_party/absl_compat/status_macros.h"
+#include "tools/checkpoint/files.h"
+
+namespace tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kGpt2Ids = 50257;
+
+absl::Status BadFlag(absl::string_view flag, int64_t value, absl::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", value, ": ", why));
+}
+
+absl::Status CheckRanges(const TrackFlags& f) {
+  struct Range {
+    const char* flag;
+    int64_t value, low, high;
+  };
+  const int64_t many = std::numeric_limits<int32_t>::max();
+  const Range ranges[] = {
+      {"steps", f.steps, -1, many},
+      {"batch_tokens", f.batch_tokens, 0, many},
+      {"max_seq_len", f.max_seq_len, 0, many},
+      {"val_tokens", f.val_tokens, 0, int64_t{many} * 1024},
+      {"val_every", f.val_every, 0, many},
+      {"slots", f.slots, 0, 4096},
+      {"slots_per_pass", f.slots_per_pass, 0, 4096},
+      {"epochs", f.epochs, 1, many},
+      {"seed", f.seed, 0, std::numeric_limits<int64_t>::max()},
+      {"world_size", f.world_size, 1, 4096},
+      {"threads", f.threads, 0, 1024},
+      {"checkpoint_every", f.checkpoint_every, 0, many},
+      {"keep_checkpoints", f.keep_checkpoints, 1, many},
+  };
+  for (const Range& range : ranges) {
+    if (range.value < range.low || range.value > range.high) {
+      return BadFlag(range.flag, range.value,
+                     absl::StrCat("must be from ", range.low, " to ", range.high));
+    }
+  }
+  if (f.comm_timeout <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError("--comm_timeout: must be positive, such as 10m");
+  }
+  return absl::OkStatus();
+}
+
+std::string DefaultGlob(const char* kind) {
+  const char* root = std::getenv("DATA_PATH");
+  return absl::StrCat(root != nullptr && *root != '\0' ? absl::StrCat(root, "/") : "",
+                      "data/fineweb10B/fineweb_", kind, "_*.bin");
+}
+
+// Where tokens come from: the flags' globs, else the default globs, else the built-in corpus.
+struct Files {
+  std::vector<std::string> train, val;
+  bool built_in = false;
+};
+
+absl::StatusOr<Files> FindFiles(const TrackFlags& flags) {
+  Files files;
+  if (flags.train_files.empty() != flags.val_files.empty()) {
+    return absl::InvalidArgumentError(
+        "--train_files and --val_files: give both, or none for the defaults");
+  }
+  if (!flags.train_files.empty()) {
+    ABSL_ASSIGN_OR_RETURN(files.train, data::ListShards(flags.train_files));
+    ABSL_ASSIGN_OR_RETURN(files.val, data::ListShards(flags.val_files));
+    return files;
+  }
+  absl::StatusOr<std::vector<std::string>> train = data::ListShards(DefaultGlob("train"));
+  if (train.ok()) {
+    files.train = *std::move(train);
+    ABSL_ASSIGN_OR_RETURN(files.val, data::ListShards(DefaultGlob("val")));
+    return files;
+  }
+  if (!absl::IsNotFound(train.status())) return train.status();
+  if (flags.preset == "full") {
+    return absl::NotFoundError(
+        absl::StrCat(train.status().message(),
+                     "; --preset=full trains on GPT-2 shards of FineWeb: give "
+                     "--train_files and --val_files, or set DATA_PATH"));
+  }
+  ABSL_ASSIGN_OR_RETURN(const data::DemoCorpus corpus, data::FindDemoCorpus());
+  files.train = {corpus.train};
+  files.val = {corpus.val};
+  files.built_in = true;
+  return files;
+}
+
+absl::Status CheckOverlap(const Files& files) {
+  std::set<fs::path> train;
+  for (const std::string& file : files.train) {
+    std::error_code error;
+    train.insert(fs::weakly_canonical(file, error));
+  }
+  for (const std::string& file : files.val) {
+    std::error_code error;
+    if (train.count(fs::weakly_canonical(file, error)) != 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          file,
+          ": is in --train_files and in --val_files; the validation loss would be of text "
+          "that the model was trained on"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The recipe with the flags' numbers in place of its own.
+absl::Status Override(const TrackFlags& flags, Recipe* recipe) {
+  sched::Schedules& schedules = recipe->schedules;
+  if (flags.steps >= 0) schedules = sched::Rescaled(schedules, flags.steps);
+  if (flags.val_every > 0) schedules.validation.every = flags.val_every;
+  if (flags.batch_tokens > 0) {
+    for (sched::BatchStage& stage : schedules.batch.stages) stage.tokens = flags.batch_tokens;
+  }
+  if (flags.slots > 0) recipe->data.slots = static_cast<int>(flags.slots);
+  if (flags.max_seq_len > 0) recipe->data.max_doc_len = flags.max_seq_len;
+  if (flags.val_tokens > 0) {
+    recipe->data.val_tokens = flags.val_tokens;
+    recipe->data.val_slot_tokens = std::min(recipe->data.val_slot_tokens, flags.val_tokens);
+  }
+  return sched::Validate(schedules);
+}
+
+absl::Status CheckShape(const Recipe& recipe, int64_t world_size, int64_t slots_per_pass) {
+  const DataRule& rule = recipe.data;
+  const int64_t batch = recipe.schedules.batch.stages.front().tokens;
+  if (world_size > rule.slots) {
+    return BadFlag(
+        "world_size", world_size,
+        absl::StrCat("more ranks than the ", rule.slots, " slots of a batch; use at most ",
+                     rule.slots, " ranks, or raise --slots"));
+  }
+  if (slots_per_pass > rule.slots) {
+    return BadFlag("slots_per_pass", slots_per_pass,
+                   absl::StrCat("more than the ", rule.slots, " slots of a batch"));
+  }
+  if (batch % rule.slots != 0 || (batch / rule.slots) % 16 != 0) {
+    return BadFlag(
+        "batch_tokens", batch,
+        absl::StrCat("does not divide into ", rule.slots,
+                     " slots of a multiple of 16 tokens; use a multiple of ", 16 * rule.slots));
+  }
+  if (rule.val_tokens % rule.val_slot_tokens != 0) {
+    return BadFlag("val_tokens", rule.val_tokens,
+                   absl::StrCat("is not a multiple of the validation slot of ",
+                                rule.val_slot_tokens, " tokens"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PrepareOutDir(const std::string& out_dir) {
+  std::error_code error;
+  fs::create_directories(out_dir, error);
+  if (error) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--out_dir=", out_dir, ": cannot create it: ", error.message()));
+  }
+  const std::string probe = out_dir + "/.nanospeed_probe";
+  const absl::Status written = WriteFileAtomically(probe, {"x"});
+  if (!written.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--out_dir=", out_dir, ": cannot write there: ", written.message()));
+  }
+  fs::remove(probe, error);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Configured> Configure(const TrackFlags& flags) {
+  ABSL_RETURN_IF_ERROR(CheckRanges(flags));
+  // Names first: a typo should not be answered with a message about files.
+  const std::string preset = flags.preset.empty() ? "demo" : flags.preset;
+  ABSL_RETURN_IF_ERROR(FindRecipe(flags.record, preset, PaddedVocab(kGpt2Ids)).status());
+  ABSL_ASSIGN_OR_RETURN(const Files files, FindFiles(flags));
+  ABSL_RETURN_IF_ERROR(CheckOverlap(files));
+
+  Configured configured;
+  TrainConfig& config = configured.config;
+  config.token_map =
+      files.built_in ? data::TokenMap::ByteVocabulary() : data::TokenMap::Identity(kGpt2Ids);
+  ABSL_ASSIGN_OR_RETURN(
+      config.recipe, FindRecipe(flags.record, preset, PaddedVocab(config.token_map.vocab_size())));
+  ABSL_RETURN_IF_ERROR(Override(flags, &config.recipe));
+  ABSL_RETURN_IF_ERROR(CheckShape(config.recipe, flags.world_size, flags.slots_per_pass));
+  config.train_files = files.train;
+  config.val_files = files.val;
+  config.epochs = static_cast<int>(flags.epochs);
+  config.seed = static_cast<uint64_t>(flags.seed);
+  config.deterministic = flags.deterministic;
+  config.world_size = static_cast<int>(flags.world_size);
+  config.slots_per_pass = std::max<int>(1, static_cast<int>(flags.slots_per_pass));
+  config.threads = static_cast<int>(flags.threads);
+  config.comm_timeout = flags.comm_timeout;
+  config.check_comm = flags.check_comm;
+  config.init_from = flags.init_from;
+  config.save_init = flags.save_init;
+  config.out_dir = flags.out_dir;
+  config.checkpoint_every = flags.checkpoint_every;
+  config.keep_checkpoints = static_cast<int>(flags.keep_checkpoints);
+  config.resume = flags.resume;
+  config.metrics = flags.metrics;
+  if (config.out_dir.empty() && (config.resume || config.checkpoint_every > 0)) {
+    return absl::InvalidArgumentError(
+        "--resume and --checkpoint_every need --out_dir, the folder of the checkpoints");
+  }
+  if (!config.out_dir.empty()) ABSL_RETURN_IF_ERROR(PrepareOutDir(config.out_dir));
+
+  configured.notes = absl::StrCat(
+      "record ", config.recipe.record, ", preset ", preset,
+      flags.preset.empty() ? " (the default without a GPU)" : "", ", data: ",
+      files.built_in
+          ? "the built-in corpus (fortunes, as GPT-2 byte tokens)"
+          : absl::StrCat(files.train.size(), " training shards from ", files.train.front()),
+      "\n", config.total_steps(), " steps of ", config.slot_tokens() * config.recipe.data.slots,
+      " tokens in ", config.recipe.data.slots, " slots, ", config.world_size, " ranks, seed ",
+      config.seed, config.deterministic ? ", deterministic" : "");
+  return configured;
+}
+
+}  // namespace tools

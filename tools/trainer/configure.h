@@ -1,0 +1,51 @@
+// From the command line's raw values to a checked TrainConfig.
+#ifndef TOOLS_TRAINER_CONFIGURE_H_
+#define TOOLS_TRAINER_CONFIGURE_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "tools/trainer/train_config.h"
+
+namespace tools {
+
+// One field per flag, under its name. 0 and "" mean "not given" unless said otherwise.
+struct TrackFlags {
+  std::string record = "muon_custom_sizing";
+  std::string preset;
+  std::string train_files, val_files;
+  int64_t steps = -1;  // -1: the record's; 0 evaluates and leaves
+  int64_t batch_tokens = 0;
+  int64_t max_seq_len = 0;
+  int64_t val_tokens = 0;
+  int64_t val_every = 0;
+  int64_t slots = 0;
+  int64_t slots_per_pass = 0;
+  int64_t epochs = 1;
+  int64_t seed = 0;
+  bool deterministic = false;
+  int64_t world_size = 1;
+  int64_t threads = 0;
+  std::string init_from, save_init, out_dir, metrics;
+  int64_t checkpoint_every = 0;
+  int64_t keep_checkpoints = 3;
+  bool resume = false;
+  absl::Duration comm_timeout = absl::Minutes(10);
+  bool check_comm = false;
+};
+
+// What was chosen for the user, in words, for the head of the log.
+struct Configured {
+  TrainConfig config;
+  std::string notes;
+};
+
+// InvalidArgument or NotFound, naming the flag and what would work. Looks for files, reads no
+// shard. Creates out_dir, so that an unwritable one is found before training.
+absl::StatusOr<Configured> Configure(const TrackFlags& flags);
+
+}  // namespace tools
+
+#endif  // TOOLS_TRAINER_CONFIGURE_H_

@@ -1,0 +1,56 @@
+// Validation loss: the plain token mean over the first val_tokens of the validation stream, in
+// bf16, with the head's logits in bf16 as well (no fp8).
+#ifndef TOOLS_TRAINER_EVALUATOR_H_
+#define TOOLS_TRAINER_EVALUATOR_H_
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "comm/communicator.h"
+#include "comm/slot_tree.h"
+#include "data/validation.h"
+#include "kernels/arena.h"
+#include "kernels/parameter.h"
+#include "kernels/queue.h"
+#include "model/gpt.h"
+#include "sched/window.h"
+#include "tools/trainer/rotary_table.h"
+#include "tools/trainer/train_config.h"
+
+namespace tools {
+
+class Evaluator {
+ public:
+  static absl::StatusOr<std::unique_ptr<Evaluator>> Create(const TrainConfig& config,
+                                                           comm::Communicator& comm,
+                                                           kernels::Backend& backend,
+                                                           kernels::Queue& queue);
+
+  void SetRotary(const sched::Rotary& rotary, kernels::Queue& queue) { rotary_.Set(rotary, queue); }
+
+  // Collective: ranks share the slots out, and sums are added in slot order, so the loss has the
+  // same bits for every number of ranks. Nats per token.
+  absl::StatusOr<double> Run(const sched::Windows& windows,
+                             const std::vector<kernels::Parameter>& parameters,
+                             kernels::Queue& queue);
+
+  int64_t bytes() const { return arena_.plan().bytes() + rotary_.bytes(); }
+
+ private:
+  Evaluator(comm::Communicator& comm, data::ValidationStream stream, RotaryTable rotary)
+      : comm_(comm), stream_(std::move(stream)), rotary_(std::move(rotary)) {}
+  void RunSlot(int slot, kernels::Tensor sum, const sched::Windows& windows,
+               const std::vector<kernels::Parameter>& parameters, kernels::Queue& queue);
+
+  comm::Communicator& comm_;
+  data::ValidationStream stream_;
+  RotaryTable rotary_;
+  std::unique_ptr<model::Gpt> gpt_;
+  kernels::Arena arena_;
+  kernels::Tensor tokens_, targets_, boundaries_, losses_, sums_, all_sums_;
+};
+
+}  // namespace tools
+
+#endif  // TOOLS_TRAINER_EVALUATOR_H_

@@ -1,0 +1,137 @@
+#include "tools/trainer/snapshot.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
+#include "third_party/absl_compat/status_macros.h"
+
+namespace tools {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kFormat = 1;
+
+// What has to be the same for a resumed run to be the same run.
+json Identity(const TrainConfig& config) {
+  const Recipe& recipe = config.recipe;
+  return {
+      {"record", recipe.record},
+      {"preset", recipe.preset},
+      {"vocab_size", recipe.model.vocab_size},
+      {"dim", recipe.model.dim},
+      {"layers", recipe.model.layers.size()},
+      {"slots", recipe.data.slots},
+      {"batch_tokens", config.slot_tokens() * recipe.data.slots},
+      {"max_doc_len", recipe.data.max_doc_len},
+      {"total_steps", config.total_steps()},
+      {"seed", config.seed},
+      {"deterministic", config.deterministic},
+      {"epochs", config.epochs},
+      {"train_files", config.train_files},
+  };
+}
+
+absl::Status Damaged(const std::string& what) {
+  return absl::DataLossError(
+      absl::StrCat("state.json: ", what, "; use an earlier checkpoint of the same folder"));
+}
+
+}  // namespace
+
+std::string FormatRunState(const RunState& state, const TrainConfig& config) {
+  const json out = {
+      {"format", kFormat},
+      {"run", Identity(config)},
+      {"step", state.step},
+      {"updates", state.updates},
+      {"tokens", state.tokens},
+      {"train_ms", state.train_ms},
+      {"loader",
+       {{"epoch", state.loader.epoch},
+        {"file", state.loader.file},
+        {"next_document", state.loader.next_document}}},
+  };
+  return out.dump(2) + "\n";
+}
+
+absl::StatusOr<RunState> ParseRunState(const Checkpoint& checkpoint, const TrainConfig& config) {
+  const json in = json::parse(checkpoint.state_json, nullptr, false);
+  if (!in.is_object() || !in.contains("format") || !in["format"].is_number_integer()) {
+    return Damaged("not a state of a run");
+  }
+  if (const int format = in["format"]; format != kFormat) {
+    return absl::FailedPreconditionError(absl::StrCat("state.json: format ", format,
+                                                      ", this program reads format ", kFormat,
+                                                      "; resume with the program that wrote it"));
+  }
+  const json identity = Identity(config);
+  if (!in.contains("run") || !in["run"].is_object()) return Damaged("it lacks the run");
+  for (const auto& [key, value] : identity.items()) {
+    if (!in["run"].contains(key)) return Damaged(absl::StrCat("the run lacks ", key));
+    if (in["run"][key] != value) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("the checkpoint in ", config.checkpoint_root(), " is of another run: ", key,
+                       " is ", in["run"][key].dump(), " there and ", value.dump(),
+                       " here; give the same flags, or another --out_dir"));
+    }
+  }
+  RunState state;
+  for (const auto& [key, target] : std::vector<std::pair<const char*, int64_t*>>{
+           {"step", &state.step}, {"updates", &state.updates}, {"tokens", &state.tokens}}) {
+    if (!in.contains(key) || !in[key].is_number_integer()) {
+      return Damaged(absl::StrCat("it lacks ", key));
+    }
+    *target = in[key];
+  }
+  if (state.step != checkpoint.step) {
+    return Damaged(
+        absl::StrCat("it says step ", state.step, ", its folder says ", checkpoint.step));
+  }
+  if (!in.contains("train_ms") || !in["train_ms"].is_number()) return Damaged("it lacks train_ms");
+  state.train_ms = in["train_ms"];
+  const json loader = in.value("loader", json());
+  for (const char* key : {"epoch", "file", "next_document"}) {
+    if (!loader.is_object() || !loader.contains(key) || !loader[key].is_number_integer()) {
+      return Damaged(absl::StrCat("the loader lacks ", key));
+    }
+  }
+  state.loader.epoch = loader["epoch"];
+  state.loader.file = loader["file"];
+  state.loader.next_document = loader["next_document"];
+  return state;
+}
+
+std::map<std::string, std::string> ModelMetadata(const TrainConfig& config) {
+  const Recipe& recipe = config.recipe;
+  return {
+      {"format", "pt"},  // what PyTorch's loaders look for
+      {"record", recipe.record},
+      {"preset", recipe.preset},
+      {"vocab_size", absl::StrCat(recipe.model.vocab_size)},
+      {"tokens", config.token_map.is_identity() ? "gpt2" : "gpt2_bytes"},
+  };
+}
+
+TensorMap TensorsFromOptimizerState(const optim::OptimizerState& state) {
+  TensorMap tensors;
+  for (const optim::StateTensor& tensor : state.tensors) {
+    tensors[tensor.name] = {tensor.dtype, tensor.shape,
+                            std::string(tensor.bytes.begin(), tensor.bytes.end())};
+  }
+  return tensors;
+}
+
+optim::OptimizerState OptimizerStateFromTensors(const TensorMap& tensors, int64_t updates) {
+  optim::OptimizerState state;
+  state.updates = updates;
+  for (const auto& [name, tensor] : tensors) {
+    state.tensors.push_back({name, tensor.dtype, tensor.shape,
+                             std::vector<uint8_t>(tensor.bytes.begin(), tensor.bytes.end())});
+  }
+  return state;
+}
+
+}  // namespace tools

@@ -1,0 +1,41 @@
+// What a checkpoint holds beside weights: where the run was, and whether it is the same run.
+#ifndef TOOLS_TRAINER_SNAPSHOT_H_
+#define TOOLS_TRAINER_SNAPSHOT_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "data/batcher.h"
+#include "optim/optimizer_state.h"
+#include "tools/checkpoint/checkpoint.h"
+#include "tools/trainer/train_config.h"
+
+namespace tools {
+
+struct RunState {
+  int64_t step = 0;     // updates done
+  int64_t updates = 0;  // the optimizer's count
+  int64_t tokens = 0;
+  double train_ms = 0;
+  data::LoaderState loader;  // before the next batch
+};
+
+// state.json. Beside the state it holds what must be equal for a resumed run to be the same run:
+// record, preset, model, batch, steps, seed, data files.
+std::string FormatRunState(const RunState& state, const TrainConfig& config);
+
+// FailedPrecondition, with both values, if the checkpoint belongs to another run than `config`;
+// DataLoss for a state.json that is damaged or of a newer format.
+absl::StatusOr<RunState> ParseRunState(const Checkpoint& checkpoint, const TrainConfig& config);
+
+// What makes a model's file usable without the run: enough to build the model and its tokens.
+std::map<std::string, std::string> ModelMetadata(const TrainConfig& config);
+
+TensorMap TensorsFromOptimizerState(const optim::OptimizerState& state);
+optim::OptimizerState OptimizerStateFromTensors(const TensorMap& tensors, int64_t updates);
+
+}  // namespace tools
+
+#endif  // TOOLS_TRAINER_SNAPSHOT_H_

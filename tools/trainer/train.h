@@ -1,0 +1,35 @@
+// Runs a training: ranks as threads, one log.
+#ifndef TOOLS_TRAINER_TRAIN_H_
+#define TOOLS_TRAINER_TRAIN_H_
+
+#include <functional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kernels/parameter.h"
+#include "kernels/queue.h"
+#include "tools/trainer/run_log.h"
+#include "tools/trainer/train_config.h"
+
+namespace tools {
+
+// What is left of a finished run, on rank 0.
+struct TrainedModel {
+  const std::vector<kernels::Parameter>& parameters;
+  kernels::Queue& queue;
+  double val_loss;
+};
+
+// Trains to the end. `when_done` is called on rank 0 after a run that was neither stopped nor
+// failed, while the weights still exist; may be empty. Of the ranks' errors the one is returned
+// that the others follow from.
+absl::Status Train(const TrainConfig& config, RunLog& log,
+                   const std::function<absl::Status(const TrainedModel&)>& when_done);
+
+// Parameters, groups, padding, collectives, memory and FLOPs of `config`, for --plan. Trains
+// nothing; allocates the run's memory, so that its figures are the true ones.
+absl::StatusOr<std::string> PlanText(const TrainConfig& config);
+
+}  // namespace tools
+
+#endif  // TOOLS_TRAINER_TRAIN_H_

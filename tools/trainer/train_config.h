@@ -1,0 +1,49 @@
+// Everything that one run is, checked and resolved: what the trainer reads instead of flags.
+#ifndef TOOLS_TRAINER_TRAIN_CONFIG_H_
+#define TOOLS_TRAINER_TRAIN_CONFIG_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "data/token_map.h"
+#include "tools/recipes/recipe.h"
+
+namespace tools {
+
+struct TrainConfig {
+  Recipe recipe;  // overrides applied
+
+  std::vector<std::string> train_files;
+  std::vector<std::string> val_files;
+  data::TokenMap token_map;
+  int epochs = 1;
+
+  uint64_t seed = 0;
+  bool deterministic = false;
+  int world_size = 1;      // ranks: threads of this process
+  int slots_per_pass = 1;  // slots that a rank runs at once
+  int threads = 0;         // of the CPU pool; 0: one per core
+  absl::Duration comm_timeout = absl::Minutes(10);
+  bool check_comm = false;  // compare all ranks' collective calls
+
+  std::string init_from;  // safetensors; empty: the recipe's random weights
+  std::string save_init;
+  std::string out_dir;           // empty: no checkpoints
+  int64_t checkpoint_every = 0;  // steps; 0: only at the end and when interrupted
+  int keep_checkpoints = 3;
+  bool resume = false;
+  std::string metrics;
+
+  // Tokens of one training slot.
+  int64_t slot_tokens() const {
+    return recipe.schedules.batch.stages.front().tokens / recipe.data.slots;
+  }
+  int64_t total_steps() const { return recipe.schedules.run.total(); }
+  std::string checkpoint_root() const { return out_dir + "/checkpoints"; }
+};
+
+}  // namespace tools
+
+#endif  // TOOLS_TRAINER_TRAIN_CONFIG_H_
