@@ -39,7 +39,7 @@ void Gpt::Forward(const PassInput& input, const PassWeights& weights, Queue& que
   for (int layer = 0; layer < layers; ++layer) {
     if (config_.layers[layer].executed()) ForwardLayer(layer, input, weights, queue);
   }
-  head_.Normalize(StreamInto(layers), queue);
+  head_.Normalize(FinalStream(), queue);
 }
 
 void Gpt::ForwardLayer(int layer, const PassInput& input, const PassWeights& weights,
@@ -172,6 +172,8 @@ int Gpt::Previous(int layer) const {
   } while (layer >= 0 && !config_.layers[layer].executed());
   return layer;
 }
+
+Tensor Gpt::FinalStream() const { return StreamInto(static_cast<int>(config_.layers.size())); }
 
 Tensor Gpt::StreamInto(int layer) const {
   const int previous = Previous(layer);

@@ -59,6 +59,8 @@ class Gpt {
   // The normalised final state, bf16 [slots, T, D], valid until the next pass. No targets needed.
   kernels::Tensor Hidden(const PassInput& input, const std::vector<kernels::Parameter>& parameters,
                          kernels::Queue& queue);
+  // The residual stream before the final norm, bf16 [slots, T, D], valid until the next pass.
+  kernels::Tensor FinalStream() const;
   // logits  f32 [1, 1, V], soft cap applied, of one position of the last pass.
   void Logits(const std::vector<kernels::Parameter>& parameters, int64_t slot, int64_t position,
               kernels::Tensor logits, kernels::Queue& queue);

@@ -87,9 +87,8 @@ TEST(NewtonSchulz, BatchedBitsEqualSingleBits) {
   }
 }
 
-// Odd shapes against float64. Gaussian matrices with cols >= 2 rows have all singular values
-// within the band's basin, so errors stay those of rounding: about 2^-8 of entries that are at
-// most 1.14 times a unit vector's, grown over five iterations.
+// Odd shapes against float64, in norm: about six roundings to bf16 (2^-9 each) survive, since the
+// map damps old errors; below 0.019 was seen.
 TEST(NewtonSchulz, MatchesFloat64) {
   const int64_t shapes[][2] = {{1, 12},  {1, 1},   {2, 7},    {6, 12},
                                {16, 48}, {48, 16}, {33, 130}, {12, 1}};

@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "third_party/absl_compat/status_macros.h"
 #include "tools/composition.h"
-#include "tools/sample/sample.h"
+#include "tools/sample/demo_ending.h"
 #include "tools/trainer/configure.h"
 #include "tools/trainer/exit_code.h"
 #include "tools/trainer/interrupt.h"
@@ -112,7 +112,7 @@ absl::Status Run(const char* track, const std::vector<char*>& positional) {
   InstallInterruptHandlers();
   ABSL_RETURN_IF_ERROR(Train(config, *log, [&](const TrainedModel& trained) -> absl::Status {
     if (lines <= 0) return absl::OkStatus();
-    return PrintDemoEnding(config, trained, static_cast<int>(lines), *log);
+    return LogDemoEnding(config, trained, static_cast<int>(lines), *log);
   }));
   return log->Close();
 }

@@ -23,6 +23,7 @@ struct DataRule {
   int64_t max_documents = 0;
   int64_t val_tokens = 10'485'760;
   int64_t val_slot_tokens = 262'144;
+  int64_t val_max_documents = 0;  // as max_documents, of a validation slot
 };
 
 struct Recipe {

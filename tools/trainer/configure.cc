@@ -9,8 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "data/demo_corpus.h"
+#include "data/corpus/demo_corpus.h"
 #include "data/shard.h"
 #include "data/token_map.h"
 #include "third_party/absl_compat/status_macros.h"
@@ -20,8 +19,6 @@ namespace tools {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr int64_t kGpt2Ids = 50257;
 
 absl::Status BadFlag(absl::string_view flag, int64_t value, absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", value, ": ", why));
@@ -188,14 +185,15 @@ absl::StatusOr<Configured> Configure(const TrackFlags& flags) {
   ABSL_RETURN_IF_ERROR(CheckRanges(flags));
   // Names first: a typo should not be answered with a message about files.
   const std::string preset = flags.preset.empty() ? "demo" : flags.preset;
-  ABSL_RETURN_IF_ERROR(FindRecipe(flags.record, preset, PaddedVocab(kGpt2Ids)).status());
+  ABSL_RETURN_IF_ERROR(
+      FindRecipe(flags.record, preset, PaddedVocab(data::kGpt2Vocabulary)).status());
   ABSL_ASSIGN_OR_RETURN(const Files files, FindFiles(flags));
   ABSL_RETURN_IF_ERROR(CheckOverlap(files));
 
   Configured configured;
   TrainConfig& config = configured.config;
-  config.token_map =
-      files.built_in ? data::TokenMap::ByteVocabulary() : data::TokenMap::Identity(kGpt2Ids);
+  config.token_map = files.built_in ? data::TokenMap::ByteVocabulary()
+                                    : data::TokenMap::Identity(data::kGpt2Vocabulary);
   ABSL_ASSIGN_OR_RETURN(
       config.recipe, FindRecipe(flags.record, preset, PaddedVocab(config.token_map.vocab_size())));
   ABSL_RETURN_IF_ERROR(Override(flags, &config.recipe));

@@ -4,6 +4,7 @@
 #define TOOLS_TRAINER_EVALUATOR_H_
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -25,7 +26,7 @@ class Evaluator {
   static absl::StatusOr<std::unique_ptr<Evaluator>> Create(const TrainConfig& config,
                                                            comm::Communicator& comm,
                                                            kernels::Backend& backend,
-                                                           kernels::Queue& queue);
+                                                           const kernels::Queue& queue);
 
   void SetRotary(const sched::Rotary& rotary, kernels::Queue& queue) { rotary_.Set(rotary, queue); }
 
@@ -38,14 +39,15 @@ class Evaluator {
   int64_t bytes() const { return arena_.plan().bytes() + rotary_.bytes(); }
 
  private:
-  Evaluator(comm::Communicator& comm, data::ValidationStream stream, RotaryTable rotary)
-      : comm_(comm), stream_(std::move(stream)), rotary_(std::move(rotary)) {}
+  Evaluator(comm::Communicator& comm, data::ValidationStream stream, RotaryTable rotary, int slots)
+      : comm_(comm), stream_(std::move(stream)), rotary_(std::move(rotary)), slots_(slots) {}
   void RunSlot(int slot, kernels::Tensor sum, const sched::Windows& windows,
                const std::vector<kernels::Parameter>& parameters, kernels::Queue& queue);
 
   comm::Communicator& comm_;
   data::ValidationStream stream_;
   RotaryTable rotary_;
+  const int slots_;  // of the whole validation
   std::unique_ptr<model::Gpt> gpt_;
   kernels::Arena arena_;
   kernels::Tensor tokens_, targets_, boundaries_, losses_, sums_, all_sums_;

@@ -3,6 +3,7 @@
 #define TOOLS_TRAINER_PASS_H_
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -23,7 +24,7 @@ class PassRunner {
   static absl::StatusOr<std::unique_ptr<PassRunner>> Create(const TrainConfig& config,
                                                             comm::SlotRange run,
                                                             kernels::Backend& backend,
-                                                            kernels::Queue& queue);
+                                                            const kernels::Queue& queue);
 
   void SetRotary(const sched::Rotary& rotary, kernels::Queue& queue) { rotary_.Set(rotary, queue); }
 
@@ -46,7 +47,10 @@ class PassRunner {
 
   PassRunner(comm::SlotRange run, RotaryTable rotary) : run_(run), rotary_(std::move(rotary)) {}
   absl::Status AddShape(const TrainConfig& config, int slots, kernels::Backend& backend,
-                        kernels::Queue& queue);
+                        const kernels::Queue& queue);
+  void RunSlots(Shape& shape, int first, const data::GlobalBatch& batch,
+                const sched::Windows& windows, const std::vector<kernels::Parameter>& parameters,
+                kernels::Tensor slot_losses, kernels::Queue& queue);
 
   const comm::SlotRange run_;
   RotaryTable rotary_;

@@ -19,13 +19,9 @@ namespace tools {
 namespace {
 
 data::LoaderOptions LoaderOptionsOf(const TrainConfig& config) {
-  const DataRule& rule = config.recipe.data;
   data::LoaderOptions options;
   options.files = config.train_files;
-  options.batch.slots = rule.slots;
-  options.batch.slot_tokens = config.slot_tokens();
-  options.batch.max_doc_len = rule.max_doc_len;
-  options.batch.max_documents = rule.max_documents;
+  options.batch = config.batch_options();
   options.token_map = config.token_map;
   options.epochs = config.epochs;
   return options;
@@ -89,7 +85,7 @@ absl::Status Train(const TrainConfig& config, RunLog& log,
   ProgressBar progress(config.total_steps());
   const std::shared_ptr<comm::LocalGroup> group =
       comm::LocalGroup::Create(config.world_size, config.comm_timeout);
-  std::vector<std::unique_ptr<comm::Communicator>> ends;
+  std::vector<std::unique_ptr<comm::Communicator>> ends;  // all, before any rank can leave
   for (int rank = 0; rank < config.world_size; ++rank) {
     ends.push_back(config.check_comm ? comm::MakeChecking(group->Join(rank)) : group->Join(rank));
   }

@@ -26,10 +26,6 @@ struct TrainedModel {
 absl::Status Train(const TrainConfig& config, RunLog& log,
                    const std::function<absl::Status(const TrainedModel&)>& when_done);
 
-// Parameters, groups, padding, collectives, memory and FLOPs of `config`, for --plan. Trains
-// nothing; allocates the run's memory, so that its figures are the true ones.
-absl::StatusOr<std::string> PlanText(const TrainConfig& config);
-
 }  // namespace tools
 
 #endif  // TOOLS_TRAINER_TRAIN_H_

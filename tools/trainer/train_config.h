@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "data/batcher.h"
 #include "data/token_map.h"
 #include "tools/recipes/recipe.h"
 
@@ -39,6 +40,18 @@ struct TrainConfig {
   // Tokens of one training slot.
   int64_t slot_tokens() const {
     return recipe.schedules.batch.stages.front().tokens / recipe.data.slots;
+  }
+  data::BatchOptions batch_options() const {
+    return {.slots = recipe.data.slots,
+            .slot_tokens = slot_tokens(),
+            .max_doc_len = recipe.data.max_doc_len,
+            .max_documents = recipe.data.max_documents};
+  }
+  // Boundaries of a validation slot.
+  int64_t val_max_documents() const {
+    return recipe.data.val_max_documents > 0
+               ? recipe.data.val_max_documents
+               : data::DefaultMaxDocuments(recipe.data.val_slot_tokens);
   }
   int64_t total_steps() const { return recipe.schedules.run.total(); }
   std::string checkpoint_root() const { return out_dir + "/checkpoints"; }

@@ -1,0 +1,61 @@
+// GPT-2's tokenizer: byte-level byte-pair encoding (Sennrich et al., 2016; Radford et al., 2019).
+//
+//   ABSL_ASSIGN_OR_RETURN(const Bpe bpe, Bpe::Load("vocab.bpe"));
+//   std::vector<uint16_t> ids = bpe.Encode("Hello world");  // 15496, 995
+#ifndef DATA_BPE_BPE_H_
+#define DATA_BPE_BPE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace data {
+
+// Ids: 0 to 255 the single bytes (byte_tokens.h), then one for each merge in the file's order, and
+// 50256 for the end of a text. Immutable once loaded; may be used by several threads at once.
+class Bpe {
+ public:
+  static constexpr uint16_t kEndOfText = 50256;
+
+  // Reads GPT-2's vocab.bpe (also called merges.txt): a line "#version: ...", then a line
+  // "left right" for each merge, at most 50,000. NotFound, or InvalidArgument with the line's
+  // number.
+  static absl::StatusOr<Bpe> Load(const std::string& merges_path);
+
+  // The ids of the text. No text has an id of its own but those of the merges; "<|endoftext|>" is
+  // ordinary text. Any bytes are allowed; Decode gives them back.
+  //
+  // As the public token shards were made, any two neighbours are merged whose bytes together are a
+  // token, the token of least id first, leftmost first. O(n log n) for a piece of n bytes.
+  std::vector<uint16_t> Encode(absl::string_view text) const;
+
+  // The bytes of the ids; kEndOfText becomes "<|endoftext|>". InvalidArgument, with the position,
+  // for an id that this vocabulary has not.
+  absl::StatusOr<std::string> Decode(absl::Span<const uint16_t> ids) const;
+
+  int merges() const { return static_cast<int>(bytes_of_id_.size()) - 256; }
+
+ private:
+  Bpe();
+
+  absl::Status AddMerge(absl::string_view line);
+  void IndexPairs();
+  void EncodePiece(absl::string_view piece, std::vector<uint16_t>* ids) const;
+  // The id of the token that two neighbours merge into, or kNone.
+  uint32_t Merged(uint32_t left, uint32_t right) const;
+
+  static constexpr uint32_t kNone = UINT32_MAX;
+
+  std::vector<std::string> bytes_of_id_;
+  absl::flat_hash_map<std::string, uint32_t> id_of_bytes_;
+  absl::flat_hash_map<uint32_t, uint32_t> merged_;  // left << 16 | right -> id
+};
+
+}  // namespace data
+
+#endif  // DATA_BPE_BPE_H_

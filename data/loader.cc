@@ -1,0 +1,284 @@
+#include "data/loader.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "data/shard.h"
+#include "third_party/absl_compat/check.h"
+#include "third_party/absl_compat/status_macros.h"
+
+namespace data {
+namespace {
+
+constexpr size_t kReadAhead = 2;  // batches
+
+// Tokens of the shard that a batch takes, if no document is cut.
+int64_t BatchTokens(const BatchOptions& batch) { return batch.slots * (batch.slot_tokens + 1); }
+
+}  // namespace
+
+// The run's shards with their documents. A shard is scanned once, when first asked for: here a
+// reader thread and CheckEnough meet, so Get may be called from several threads.
+class ShardTable {
+ public:
+  struct Documents {
+    absl::Span<const uint16_t> tokens;
+    std::vector<int64_t> bos;
+  };
+
+  static absl::StatusOr<std::unique_ptr<ShardTable>> Open(const std::vector<std::string>& files,
+                                                          const TokenMap& token_map) {
+    auto table = std::make_unique<ShardTable>(token_map);
+    for (const std::string& file : files) {
+      ABSL_ASSIGN_OR_RETURN(Shard shard, Shard::Open(file));
+      table->entries_.push_back(std::make_unique<Entry>(std::move(shard)));
+    }
+    return table;
+  }
+
+  explicit ShardTable(const TokenMap& token_map) : token_map_(token_map) {}
+
+  int64_t size() const { return static_cast<int64_t>(entries_.size()); }
+  int64_t tokens(int64_t file) const {
+    return static_cast<int64_t>(entries_[file]->shard.tokens().size());
+  }
+
+  absl::StatusOr<const Documents*> Get(int64_t file) {
+    Entry& entry = *entries_[file];
+    std::lock_guard<std::mutex> lock(entry.mutex);
+    if (!entry.scanned) {
+      entry.status = Scan(&entry);
+      entry.scanned = true;
+    }
+    if (!entry.status.ok()) return entry.status;
+    return &entry.documents;
+  }
+
+ private:
+  struct Entry {
+    explicit Entry(Shard opened) : shard(std::move(opened)) {}
+
+    const Shard shard;
+    std::mutex mutex;
+    bool scanned = false;
+    absl::Status status;
+    Documents documents;  // not changed once scanned
+  };
+
+  absl::Status Scan(Entry* entry) const {
+    ABSL_RETURN_IF_ERROR(token_map_.CheckTokens(entry->shard));
+    entry->documents = {entry->shard.tokens(), BosPositions(entry->shard.tokens())};
+    if (entry->documents.bos.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          entry->shard.path(), ": no BOS (", kGpt2Bos, ") among its ", entry->shard.tokens().size(),
+          " tokens, so no document begins here and all would be skipped; write the "
+          "shard with BOS before each document, or leave it out"));
+    }
+    return absl::OkStatus();
+  }
+
+  const TokenMap token_map_;
+  std::vector<std::unique_ptr<Entry>> entries_;
+};
+
+namespace {
+
+absl::Status CheckLargeEnough(const LoaderOptions& options, const ShardTable& shards) {
+  int64_t largest = 0;
+  for (int64_t file = 0; file < shards.size(); ++file) {
+    if (shards.tokens(file) > shards.tokens(largest)) largest = file;
+  }
+  const int64_t needed = BatchTokens(options.batch);
+  if (shards.tokens(largest) >= needed) return absl::OkStatus();
+  return absl::OutOfRangeError(absl::StrCat(
+      options.files[largest], ": a batch needs ", needed, " tokens of one shard, the largest of ",
+      shards.size(), " holds ", shards.tokens(largest), "; lower --batch_tokens or join shards"));
+}
+
+absl::Status CheckStart(const LoaderOptions& options, LoaderState start, ShardTable* shards) {
+  if (start.epoch < 0 || start.epoch >= options.epochs || start.file < 0 ||
+      start.file >= shards->size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the data position to resume at is file ", start.file, " in epoch ", start.epoch,
+        " (both from 0), the run has ", shards->size(), " training files and ", options.epochs,
+        " epochs; resume with the files and --epochs of the saved run"));
+  }
+  ABSL_ASSIGN_OR_RETURN(const ShardTable::Documents* documents, shards->Get(start.file));
+  const int64_t count = static_cast<int64_t>(documents->bos.size());
+  if (start.next_document < 0 || start.next_document > count) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.files[start.file], ": the data position to resume at is document ",
+                     start.next_document, ", the file holds ", count,
+                     " documents; resume with the files of the saved run"));
+  }
+  return absl::OkStatus();
+}
+
+// An error about the shard's tokens says which.
+absl::StatusOr<std::optional<BatchPlan>> Plan(const LoaderOptions& options,
+                                              const ShardTable::Documents& documents,
+                                              LoaderState at) {
+  absl::StatusOr<std::optional<BatchPlan>> plan =
+      PlanBatch(options.batch, documents.bos, static_cast<int64_t>(documents.tokens.size()),
+                at.next_document);
+  if (plan.ok()) return plan;
+  return absl::Status(plan.status().code(),
+                      absl::StrCat(options.files[at.file], ": ", plan.status().message()));
+}
+
+absl::StatusOr<int64_t> CountBatches(const LoaderOptions& options, LoaderState at,
+                                     ShardTable* shards) {
+  ABSL_ASSIGN_OR_RETURN(const ShardTable::Documents* documents, shards->Get(at.file));
+  for (int64_t batches = 0;; ++batches) {
+    ABSL_ASSIGN_OR_RETURN(const std::optional<BatchPlan> plan, Plan(options, *documents, at));
+    if (!plan) return batches;
+    at.next_document = plan->next_document;
+  }
+}
+
+void Add(const BatchStats& more, BatchStats* stats) {
+  stats->documents += more.documents;
+  stats->documents_truncated += more.documents_truncated;
+  stats->tokens_truncated += more.tokens_truncated;
+  stats->tokens_cut += more.tokens_cut;
+}
+
+}  // namespace
+
+TrainLoader::TrainLoader(const LoaderOptions& options, LoaderState start,
+                         std::unique_ptr<ShardTable> shards)
+    : options_(options), start_(start), shards_(std::move(shards)), state_(start) {}
+
+absl::StatusOr<std::unique_ptr<TrainLoader>> TrainLoader::Create(const LoaderOptions& options,
+                                                                 LoaderState start) {
+  if (options.files.empty()) return absl::InvalidArgumentError("no training file");
+  if (options.epochs < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--epochs=", options.epochs, ": must be at least 1"));
+  }
+  ABSL_RETURN_IF_ERROR(ValidateBatchOptions(options.batch));
+  ABSL_ASSIGN_OR_RETURN(std::unique_ptr<ShardTable> shards,
+                        ShardTable::Open(options.files, options.token_map));
+  ABSL_RETURN_IF_ERROR(CheckLargeEnough(options, *shards));
+  ABSL_RETURN_IF_ERROR(CheckStart(options, start, shards.get()));
+  std::unique_ptr<TrainLoader> loader(new TrainLoader(options, start, std::move(shards)));
+  loader->reader_ = std::thread(&TrainLoader::Read, loader.get());
+  return loader;
+}
+
+TrainLoader::~TrainLoader() {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  reader_.join();
+}
+
+absl::StatusOr<std::shared_ptr<const GlobalBatch>> TrainLoader::Next() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait(lock, [this] { return !ready_.empty() || finished_; });
+  if (ready_.empty()) return end_;
+  Item item = std::move(ready_.front());
+  ready_.pop_front();
+  lock.unlock();
+  changed_.notify_all();
+  state_ = item.after;
+  stats_ = item.stats;
+  return std::move(item.batch);
+}
+
+bool TrainLoader::Push(Item item) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait(lock, [this] { return ready_.size() < kReadAhead || stopping_; });
+  if (stopping_) return false;
+  ready_.push_back(std::move(item));
+  lock.unlock();
+  changed_.notify_all();
+  return true;
+}
+
+void TrainLoader::Read() {
+  absl::Status end = ReadFiles();
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    end_ = std::move(end);
+    finished_ = true;
+  }
+  changed_.notify_all();
+}
+
+absl::Status TrainLoader::ReadFiles() {
+  LoaderStats stats;
+  LoaderState at = start_;
+  for (; at.epoch < options_.epochs; ++at.epoch, at.file = 0) {
+    const bool whole_epoch = at.file == 0 && at.next_document == 0;
+    const int64_t before = stats.batches;
+    for (; at.file < shards_->size(); ++at.file, at.next_document = 0) {
+      ABSL_RETURN_IF_ERROR(ReadShard(at, &stats));
+    }
+    // Further epochs would be as empty.
+    if (whole_epoch && stats.batches == before) break;
+  }
+  return absl::OutOfRangeError(absl::StrCat(
+      "the training data is used up: ", shards_->size(), " files, ", options_.epochs, " epochs, ",
+      stats.batches, " batches since this start; raise --epochs or give more files"));
+}
+
+absl::Status TrainLoader::ReadShard(LoaderState at, LoaderStats* stats) {
+  ABSL_ASSIGN_OR_RETURN(const ShardTable::Documents* documents, shards_->Get(at.file));
+  const bool from_front = at.next_document == 0;
+  const int64_t before = stats->batches;
+  if (from_front) stats->tokens_before_first_bos += documents->bos.front();
+  while (true) {
+    ABSL_ASSIGN_OR_RETURN(const std::optional<BatchPlan> plan, Plan(options_, *documents, at));
+    if (!plan) break;
+    at.next_document = plan->next_document;
+    ++stats->batches;
+    Add(plan->stats, &stats->documents);
+    auto batch = std::make_shared<const GlobalBatch>(
+        BuildBatch(options_.batch, *plan, documents->tokens, options_.token_map));
+    if (!Push({std::move(batch), at, *stats})) {
+      return absl::CancelledError("the loader is going away");
+    }
+  }
+  if (from_front && stats->batches == before) ++stats->shards_skipped;
+  if (at.next_document < static_cast<int64_t>(documents->bos.size())) {
+    stats->tokens_at_shard_ends +=
+        static_cast<int64_t>(documents->tokens.size()) - documents->bos[at.next_document];
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TrainLoader::CheckEnough(int64_t steps) const {
+  int64_t found = 0;
+  int64_t present = 0;  // tokens
+  LoaderState at = start_;
+  std::vector<int64_t> whole(shards_->size(), -1);  // batches of a shard read from its front
+  for (; at.epoch < options_.epochs && found < steps; ++at.epoch, at.file = 0) {
+    for (; at.file < shards_->size() && found < steps; ++at.file, at.next_document = 0) {
+      int64_t batches = at.next_document == 0 ? whole[at.file] : -1;
+      if (batches < 0) {
+        ABSL_ASSIGN_OR_RETURN(batches, CountBatches(options_, at, shards_.get()));
+      }
+      if (at.next_document == 0) whole[at.file] = batches;
+      found += batches;
+      present += shards_->tokens(at.file);
+    }
+    // An epoch without a batch: further ones would be as empty.
+    if (std::all_of(whole.begin(), whole.end(), [](int64_t count) { return count == 0; })) break;
+  }
+  if (found >= steps) return absl::OkStatus();
+  const int64_t batch_tokens = options_.batch.slots * options_.batch.slot_tokens;
+  return absl::OutOfRangeError(absl::StrCat(
+      steps, " steps need ", steps * batch_tokens, " training tokens; ", options_.files.front(),
+      shards_->size() > 1 ? absl::StrCat(" and ", shards_->size() - 1, " more") : "", " hold ",
+      present, " in ", options_.epochs,
+      " epochs from where the run starts, of which whole batches and document limits leave ", found,
+      " steps of ", batch_tokens, " tokens; raise --epochs, lower --steps (at most ", found,
+      ") or give more files"));
+}
+
+}  // namespace data

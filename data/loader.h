@@ -1,0 +1,98 @@
+// The training batches of a run, read ahead on a thread of their own.
+#ifndef DATA_LOADER_H_
+#define DATA_LOADER_H_
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "data/batcher.h"
+#include "data/token_map.h"
+
+namespace data {
+
+struct LoaderOptions {
+  std::vector<std::string> files;  // in the order of use
+  BatchOptions batch;
+  TokenMap token_map;
+  int epochs = 1;  // times that the files are gone through
+};
+
+// What was left out of the batches that Next returned, since the loader was created.
+struct LoaderStats {
+  int64_t batches = 0;
+  BatchStats documents;
+  int64_t tokens_before_first_bos = 0;  // tails of documents that began in an earlier shard
+  int64_t tokens_at_shard_ends = 0;     // too few for a further batch
+  int64_t shards_skipped = 0;           // too small for a single batch
+};
+
+class ShardTable;
+
+// Next, State and Stats are for one thread. The batches depend on the options and the start
+// alone; a loader that starts at the State() of another goes on with the same batches.
+//
+// At the end of a shard the batch that cannot be filled is dropped as a whole, and the next
+// shard begins. A shard without a single batch is skipped and counted.
+class TrainLoader {
+ public:
+  // Opens all files and checks their headers; reads the first shard completely. A shard's
+  // tokens are checked before it is used: a token outside the vocabulary is DataLoss, a shard
+  // without BOS is InvalidArgument. OutOfRange if no file is large enough for one batch.
+  static absl::StatusOr<std::unique_ptr<TrainLoader>> Create(const LoaderOptions& options,
+                                                             LoaderState start);
+  ~TrainLoader();
+  TrainLoader(const TrainLoader&) = delete;
+  TrainLoader& operator=(const TrainLoader&) = delete;
+
+  // Waits for the reader. OutOfRange at the end of the last epoch; an error is final, the
+  // following calls return it again.
+  absl::StatusOr<std::shared_ptr<const GlobalBatch>> Next();
+
+  // After the last batch that Next returned.
+  LoaderState State() const { return state_; }
+  LoaderStats Stats() const { return stats_; }
+
+  // OutOfRange if the data ends before `steps` batches, counted from the loader's start (not
+  // from State()). Exact: reads the shards up to the last one needed, so it also finds bad
+  // tokens and shards without BOS before the first step.
+  absl::Status CheckEnough(int64_t steps) const;
+
+ private:
+  struct Item {
+    std::shared_ptr<const GlobalBatch> batch;
+    LoaderState after;
+    LoaderStats stats;
+  };
+
+  TrainLoader(const LoaderOptions& options, LoaderState start, std::unique_ptr<ShardTable> shards);
+  void Read();               // the thread
+  absl::Status ReadFiles();  // Cancelled when the loader goes away
+  absl::Status ReadShard(LoaderState at, LoaderStats* stats);
+  bool Push(Item item);  // waits for room; false when the loader goes away
+
+  const LoaderOptions options_;
+  const LoaderState start_;
+  const std::unique_ptr<ShardTable> shards_;
+  LoaderState state_;
+  LoaderStats stats_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Item> ready_;  // guarded by mutex_
+  bool stopping_ = false;   // guarded by mutex_
+  bool finished_ = false;   // guarded by mutex_: no more items come
+  absl::Status end_;        // guarded by mutex_: why
+  std::thread reader_;      // last: uses all of the above
+};
+
+}  // namespace data
+
+#endif  // DATA_LOADER_H_

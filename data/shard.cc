@@ -1,0 +1,241 @@
+#include "data/shard.h"
+
+#include <fcntl.h>
+#include <glob.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "third_party/absl_compat/check.h"
+#include "third_party/absl_compat/status_macros.h"
+
+// Headers and tokens are copied and mapped as they are.
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "shards are little-endian");
+
+namespace data {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kFetchAgain[] = "; the file is damaged or not a token shard: fetch it again";
+
+std::string ErrorText(int error) { return std::generic_category().message(error); }
+
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
+  ~FileDescriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+// Checks the header of a file of `bytes` bytes; returns the token count.
+absl::StatusOr<int64_t> CheckHeader(const std::string& path, const int32_t* header, int64_t bytes) {
+  if (header[0] != kShardMagic) {
+    return absl::DataLossError(
+        absl::StrCat(path, ": magic number is ", header[0], ", not ", kShardMagic, kFetchAgain));
+  }
+  if (header[1] != kShardVersion) {
+    return absl::DataLossError(
+        absl::StrCat(path, ": shard version is ", header[1], ", not ", kShardVersion, kFetchAgain));
+  }
+  const int64_t tokens = header[2];
+  const int64_t payload = bytes - kShardHeaderBytes;
+  if (tokens < 0) {
+    return absl::DataLossError(absl::StrCat(path, ": header promises ", tokens,
+                                            " tokens, a negative number; file holds ", payload,
+                                            " bytes after the header", kFetchAgain));
+  }
+  if (payload != 2 * tokens) {
+    return absl::DataLossError(absl::StrCat(path, ": header promises ", tokens, " tokens (",
+                                            2 * tokens, " bytes), file holds ", payload,
+                                            " bytes after the header", kFetchAgain));
+  }
+  if (tokens == 0) {
+    return absl::DataLossError(
+        absl::StrCat(path, ": an empty shard, 0 tokens; leave it out or fetch it again"));
+  }
+  return tokens;
+}
+
+absl::Status WriteAll(int fd, const std::string& path, const void* data, int64_t bytes) {
+  const char* next = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t written = write(fd, next, bytes);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) {
+      return absl::UnavailableError(absl::StrCat(path, ": cannot write: ", ErrorText(errno)));
+    }
+    next += written;
+    bytes -= written;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WriteContents(const std::string& path, absl::Span<const uint16_t> tokens) {
+  FileDescriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (file.get() < 0) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": cannot create: ", ErrorText(errno)));
+  }
+  const int32_t header[kShardHeaderBytes / 4] = {kShardMagic, kShardVersion,
+                                                 static_cast<int32_t>(tokens.size())};
+  ABSL_RETURN_IF_ERROR(WriteAll(file.get(), path, header, sizeof(header)));
+  ABSL_RETURN_IF_ERROR(WriteAll(file.get(), path, tokens.data(), 2 * tokens.size()));
+  if (fsync(file.get()) != 0 || close(file.release()) != 0) {
+    return absl::UnavailableError(absl::StrCat(path, ": cannot write: ", ErrorText(errno)));
+  }
+  return absl::OkStatus();
+}
+
+// The folder that glob() could not read; its callback takes no argument.
+thread_local std::string unreadable_folder;
+
+int OnGlobError(const char* path, int error) {
+  if (error == ENOENT) return 0;  // matches nothing
+  unreadable_folder = absl::StrCat(path, ": cannot read this folder: ", ErrorText(error));
+  return 1;
+}
+
+absl::Status AppendMatches(const std::string& pattern, std::vector<std::string>* paths) {
+  if (pattern.empty()) {
+    return absl::InvalidArgumentError("an empty name in the list of shards");
+  }
+  glob_t matches = {};
+  const int result = glob(pattern.c_str(), 0, &OnGlobError, &matches);
+  for (size_t i = 0; i < matches.gl_pathc; ++i) paths->push_back(matches.gl_pathv[i]);
+  globfree(&matches);
+  if (result == GLOB_NOMATCH) {
+    return absl::NotFoundError(absl::StrCat(pattern, ": matches no file"));
+  }
+  if (result == GLOB_ABORTED) {
+    return absl::InvalidArgumentError(unreadable_folder);
+  }
+  CHECK_EQ(result, 0) << "glob of " << pattern;  // out of memory
+  return absl::OkStatus();
+}
+
+absl::Status CheckIsFile(const std::string& path) {
+  struct stat info;
+  if (stat(path.c_str(), &info) != 0) {
+    const int error = errno;
+    std::error_code ignored;
+    const fs::path target = fs::read_symlink(path, ignored);
+    if (!target.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(path, ": a dangling link, its target ",
+                                                     target.string(), ": ", ErrorText(error)));
+    }
+    return absl::InvalidArgumentError(absl::StrCat(path, ": ", ErrorText(error)));
+  }
+  if (S_ISDIR(info.st_mode)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": is a directory, not a shard; to use its files, give ", path,
+                     path.back() == '/' ? "" : "/", "*.bin"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Shard::Shard(std::string path, void* mapping, int64_t bytes, int64_t tokens)
+    : path_(std::move(path)),
+      mapping_(mapping),
+      bytes_(bytes),
+      tokens_(
+          reinterpret_cast<const uint16_t*>(static_cast<const char*>(mapping) + kShardHeaderBytes),
+          tokens) {}
+
+Shard::Shard(Shard&& other) noexcept
+    : path_(std::move(other.path_)),
+      mapping_(std::exchange(other.mapping_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)),
+      tokens_(std::exchange(other.tokens_, {})) {}
+
+Shard& Shard::operator=(Shard&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(mapping_, other.mapping_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(tokens_, other.tokens_);
+  return *this;
+}
+
+Shard::~Shard() {
+  if (mapping_ != nullptr) munmap(mapping_, bytes_);
+}
+
+absl::StatusOr<Shard> Shard::Open(const std::string& path) {
+  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) {
+    const std::string message = absl::StrCat(path, ": cannot open: ", ErrorText(errno));
+    if (errno == ENOENT) return absl::NotFoundError(message);
+    return absl::InvalidArgumentError(message);
+  }
+  struct stat info;
+  if (fstat(file.get(), &info) != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": ", ErrorText(errno)));
+  }
+  if (!S_ISREG(info.st_mode)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, S_ISDIR(info.st_mode) ? ": is a directory, not a shard" : ": is not a file"));
+  }
+  const int64_t bytes = info.st_size;
+  if (bytes < kShardHeaderBytes) {
+    return absl::DataLossError(absl::StrCat(path, ": holds ", bytes, " bytes, less than the ",
+                                            kShardHeaderBytes, " bytes of a shard's header",
+                                            kFetchAgain));
+  }
+  void* mapping = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file.get(), 0);
+  if (mapping == MAP_FAILED) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": cannot map into memory: ", ErrorText(errno)));
+  }
+  const absl::StatusOr<int64_t> tokens =
+      CheckHeader(path, static_cast<const int32_t*>(mapping), bytes);
+  Shard shard(path, mapping, bytes, tokens.ok() ? *tokens : 0);  // unmaps in any case
+  if (!tokens.ok()) return tokens.status();
+  return shard;
+}
+
+absl::Status WriteShard(const std::string& path, absl::Span<const uint16_t> tokens) {
+  if (tokens.empty() || tokens.size() > INT32_MAX) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": a shard holds from 1 to ", INT32_MAX,
+                                                   " tokens, not ", tokens.size()));
+  }
+  const std::string temporary = absl::StrCat(path, ".tmp.", getpid());
+  absl::Status status = WriteContents(temporary, tokens);
+  if (status.ok() && rename(temporary.c_str(), path.c_str()) != 0) {
+    status = absl::InvalidArgumentError(absl::StrCat(path, ": cannot create: ", ErrorText(errno)));
+  }
+  if (!status.ok()) unlink(temporary.c_str());
+  return status;
+}
+
+absl::StatusOr<std::vector<std::string>> ListShards(const std::string& globs) {
+  std::vector<std::string> paths;
+  const std::vector<std::string> patterns = absl::StrSplit(globs, ',');
+  for (const std::string& pattern : patterns) {
+    ABSL_RETURN_IF_ERROR(AppendMatches(pattern, &paths));
+  }
+  for (const std::string& path : paths) ABSL_RETURN_IF_ERROR(CheckIsFile(path));
+  std::sort(paths.begin(), paths.end());
+  paths.erase(std::unique(paths.begin(), paths.end()), paths.end());
+  return paths;
+}
+
+}  // namespace data

@@ -1,0 +1,53 @@
+// A small model with its memory and a batch, for tests of whole passes.
+#ifndef MODEL_TESTING_H_
+#define MODEL_TESTING_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/arena.h"
+#include "kernels/queue.h"
+#include "model/config.h"
+#include "model/gpt.h"
+#include "model/parameters.h"
+
+namespace model::testing {
+
+// dim 32, 2 heads, vocabulary 96: what testdata/make_fixture.py computes.
+GptConfig SmallConfig();
+constexpr int64_t kSlots = 2;
+constexpr int64_t kSlotTokens = 96;
+
+// Weights from the integer hash of make_fixture.py: everything nonzero, nothing stored.
+void SetHashedWeights(const GptConfig& config, const ParameterArena& weights,
+                      kernels::Queue& queue);
+
+// A model planned for `slots` slots of the fixture's batch, starting with `first_slot`.
+class SmallPass {
+ public:
+  SmallPass(const GptConfig& config, int64_t first_slot, int64_t slots, bool train,
+            kernels::Queue& queue);
+
+  // Losses of all tokens, slot by slot.
+  std::vector<float> Loss(const ParameterArena& weights);
+  std::vector<float> LossGrad(const ParameterArena& weights, int64_t leaf_begin);
+
+  Gpt& gpt() { return gpt_; }
+  const PassInput& input() const { return input_; }
+
+ private:
+  kernels::Queue& queue_;
+  Gpt gpt_;
+  kernels::Arena arena_;
+  PassInput input_;
+  kernels::Tensor losses_;
+};
+
+std::unique_ptr<ParameterArena> MakeWeights(const GptConfig& config, int64_t leaves);
+std::vector<float> Download(kernels::Tensor f32, kernels::Queue& queue);
+
+}  // namespace model::testing
+
+#endif  // MODEL_TESTING_H_

@@ -1,0 +1,93 @@
+#include "tools/recipes/muon_custom_sizing.h"
+
+#include "third_party/absl_compat/status_macros.h"
+
+namespace tools {
+namespace {
+
+// The record's table. The order of the rows is the order of work: Adam's parameters as the record
+// processes them, then Muon's labels from the smallest to the largest.
+optim::OptimizerConfig Optimizer() {
+  const auto adam = [](const char* label, double lr_mul) {
+    optim::ParamRow row;
+    row.label = label;
+    row.rule = optim::Rule::kAdam;
+    row.lr = 0.008;
+    row.lr_mul = lr_mul;
+    row.beta1 = 0.8;
+    row.beta2 = 0.95;
+    row.eps = 1e-8;
+    row.moment_dtype = kernels::DType::kBF16;
+    return row;
+  };
+  const auto muon = [](const char* label) {
+    optim::ParamRow row;
+    row.label = label;
+    row.rule = optim::Rule::kMuon;
+    row.lr = 0.05;
+    return row;
+  };
+  optim::OptimizerConfig config;
+  config.table = {
+      adam("scalars", 5), adam("lm_head", 1), adam("embed", 75), adam("value_embed", 75),
+      muon("smear_gate"), muon("attn_gate"),  muon("attn"),      muon("mlp")};
+  config.grouping = optim::Grouping::kCustomSizing;
+  config.grouping_ranks = 8;
+  config.orthogonalizer = "newton_schulz";
+  return config;
+}
+
+sched::Schedules Schedules() {
+  sched::Schedules schedules;
+  schedules.run = {.scheduled_steps = 1640, .extension_steps = 40};
+  schedules.learning_rate = {.cooldown_fraction = 0.5, .floor = 0.1};
+  schedules.window.block_tokens = 128;
+  schedules.window.long_blocks = {3, 7, 11};
+  schedules.window.final_yarn_blocks = 13;
+  schedules.window.final_long_blocks = 20;
+  schedules.rotary.head_dim = 128;
+  schedules.rotary.base = 1024;
+  schedules.rotary.attn_scale = 0.1;
+  schedules.momentum = {.start = 0.85, .end = 0.95, .warmup_steps = 300};
+  schedules.batch.stages[0] = {.fraction = 1.0, .tokens = 393'216};
+  schedules.validation.every = 125;
+  return schedules;
+}
+
+}  // namespace
+
+absl::StatusOr<Recipe> MuonCustomSizing(int64_t vocab_size) {
+  Recipe recipe;
+  recipe.record = "muon_custom_sizing";
+  recipe.preset = "full";
+  recipe.source = "modded-nanogpt, records/track_1_short/2025-09-23_MuonCustomSizing";
+  recipe.target_val_loss = 3.28;
+  ABSL_ASSIGN_OR_RETURN(recipe.model, model::MuonCustomSizingConfig({.vocab_size = vocab_size}));
+  recipe.schedules = Schedules();
+  recipe.optimizer = Optimizer();
+  return recipe;
+}
+
+absl::StatusOr<Recipe> MuonCustomSizingDemo(int64_t vocab_size) {
+  ABSL_ASSIGN_OR_RETURN(Recipe recipe, MuonCustomSizing(vocab_size));
+  recipe.preset = "demo";
+  recipe.target_val_loss = 0;
+  ABSL_ASSIGN_OR_RETURN(
+      recipe.model,
+      model::MuonCustomSizingConfig(
+          {.vocab_size = vocab_size, .dim = 128, .heads = 2, .head_dim = 64, .mlp_dim = 512}));
+  // Fortunes have 180 bytes on average, and many of them fit into a slot.
+  recipe.data.max_doc_len = 512;
+  recipe.data.max_documents = 128;
+  recipe.data.val_tokens = 65'536;
+  recipe.data.val_slot_tokens = 4'096;
+  recipe.data.val_max_documents = 1'024;
+  recipe.schedules = sched::Rescaled(recipe.schedules, 120);
+  recipe.schedules.window.block_tokens = 16;
+  recipe.schedules.rotary.head_dim = 64;
+  recipe.schedules.batch.stages[0].tokens = 4'096;
+  recipe.schedules.validation.every = 20;
+  return recipe;
+}
+
+}  // namespace tools

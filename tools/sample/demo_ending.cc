@@ -1,0 +1,66 @@
+#include "tools/sample/demo_ending.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "data/bpe/byte_tokens.h"
+#include "data/shard.h"
+#include "data/unigram.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "third_party/absl_compat/status_macros.h"
+#include "tools/sample/sampler.h"
+
+namespace tools {
+namespace {
+
+constexpr int64_t kContextTokens = 160;
+constexpr double kTemperature = 0.8;
+
+// On one line: line ends and tabs become spaces, other control bytes a question mark.
+std::string OneLine(const std::vector<int32_t>& tokens) {
+  std::string text;
+  for (int32_t token : tokens) {
+    const unsigned char byte = data::kByteOfToken[token];
+    if (byte == '\n' || byte == '\t') {
+      text += ' ';
+    } else {
+      text += byte < 0x20 || byte >= 0x7F ? '?' : static_cast<char>(byte);
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+absl::Status LogDemoEnding(const TrainConfig& config, const TrainedModel& trained, int lines,
+                           RunLog& log) {
+  ABSL_ASSIGN_OR_RETURN(const data::Shard shard, data::Shard::Open(config.train_files.front()));
+  log.Text(absl::StrFormat(
+      "validation loss %.4f nats a token; ln(vocabulary) %.4f, unigram entropy of the corpus %.4f",
+      trained.val_loss, std::log(static_cast<double>(config.recipe.model.vocab_size)),
+      data::UnigramEntropy(shard)));
+  if (config.token_map.is_identity()) {
+    log.Text("these shards hold GPT-2 tokens: //tools/sample with --merges turns them into text");
+    return absl::OkStatus();
+  }
+  ABSL_ASSIGN_OR_RETURN(const std::unique_ptr<Sampler> sampler,
+                        Sampler::Create(config.recipe.model, config.recipe.schedules,
+                                        config.total_steps(), trained.parameters, kContextTokens,
+                                        static_cast<int32_t>(config.token_map.vocab_size()),
+                                        kernels::CpuBackend(), trained.queue));
+  for (int line = 0; line < lines; ++line) {
+    const double temperature = line == 0 ? 0 : kTemperature;
+    ABSL_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens,
+                          sampler->Generate({config.token_map.bos()}, config.token_map.bos(),
+                                            {.max_tokens = static_cast<int>(kContextTokens),
+                                             .temperature = temperature,
+                                             .seed = config.seed + line}));
+    log.Text(absl::StrCat("sample, temperature ", temperature, ": ", OneLine(tokens)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tools
