@@ -57,13 +57,13 @@ absl::StatusOr<std::string> BytesOfWord(absl::string_view word) {
 // symbol that was merged into its left neighbour has `id` kDead.
 struct Symbol {
   uint32_t id;
-  int previous, next;  // -1 at the ends
+  int64_t previous, next;  // -1 at the ends
 };
 constexpr uint32_t kDead = UINT32_MAX - 1;
 
 struct Candidate {
   uint32_t merged;  // the token that symbols[left] and its right neighbour would become
-  int left;
+  int64_t left;
   uint32_t left_id, right_id;  // as they were when this was pushed; stale if they changed
 
   bool operator>(const Candidate& other) const {
@@ -154,19 +154,19 @@ void Bpe::EncodePiece(absl::string_view piece, std::vector<uint16_t>* ids) const
     ids->push_back(static_cast<uint16_t>(whole->second));
     return;
   }
-  const int size = static_cast<int>(piece.size());
+  const int64_t size = static_cast<int64_t>(piece.size());
   std::vector<Symbol> symbols(size);
-  for (int i = 0; i < size; ++i) {
+  for (int64_t i = 0; i < size; ++i) {
     symbols[i] = {kTokenOfByte[static_cast<uint8_t>(piece[i])], i - 1, i + 1 < size ? i + 1 : -1};
   }
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<Candidate>> candidates;
-  const auto push = [&](int left) {
+  const auto push = [&](int64_t left) {
     if (left < 0 || symbols[left].next < 0) return;
     const uint32_t right_id = symbols[symbols[left].next].id;
     const uint32_t merged = Merged(symbols[left].id, right_id);
     if (merged != kNone) candidates.push({merged, left, symbols[left].id, right_id});
   };
-  for (int i = 0; i + 1 < size; ++i) push(i);
+  for (int64_t i = 0; i + 1 < size; ++i) push(i);
 
   while (!candidates.empty()) {
     const Candidate best = candidates.top();
@@ -182,7 +182,7 @@ void Bpe::EncodePiece(absl::string_view piece, std::vector<uint16_t>* ids) const
     push(left.previous);
     push(best.left);
   }
-  for (int i = 0; i >= 0; i = symbols[i].next) {
+  for (int64_t i = 0; i >= 0; i = symbols[i].next) {
     ids->push_back(static_cast<uint16_t>(symbols[i].id));
   }
 }

@@ -47,12 +47,11 @@ absl::Status RankTrainer::Allocate(kernels::Backend& backend) {
   const Recipe& recipe = config_.recipe;
   run_ = comm::SlotsOfRank(recipe.data.slots, comm_.size(), comm_.rank());
   const int leaves = config_.deterministic ? run_.count() : 1;
-  ABSL_ASSIGN_OR_RETURN(weights_, model::ParameterArena::Create(model::ParameterSpecs(recipe.model),
-                                                                leaves, backend));
+  ABSL_ASSIGN_OR_RETURN(weights_, model::ParameterArena::Create(recipe.model, leaves, backend));
   ABSL_ASSIGN_OR_RETURN(passes_, PassRunner::Create(config_, run_, backend, queue_));
   ABSL_ASSIGN_OR_RETURN(evaluator_, Evaluator::Create(config_, comm_, backend, queue_));
   ABSL_ASSIGN_OR_RETURN(optimizer_, optim::ShardedOptimizer::Create(
-                                        recipe.optimizer, weights_.parameters(), comm_,
+                                        recipe.optimizer, weights_->parameters(), comm_,
                                         recipe.data.slots, run_, config_.deterministic, backend));
   kernels::ArenaPlan plan;
   const int64_t row = MostSlots(config_) + kFlags;
@@ -65,26 +64,26 @@ absl::Status RankTrainer::Allocate(kernels::Backend& backend) {
 }
 
 int64_t RankTrainer::memory_bytes() const {
-  return weights_.bytes() + passes_->bytes() + evaluator_->bytes() + optimizer_->bytes() +
+  return weights_->bytes() + passes_->bytes() + evaluator_->bytes() + optimizer_->bytes() +
          arena_.plan().bytes();
 }
 
 absl::Status RankTrainer::InitializeWeights() {
   if (config_.init_from.empty()) {
-    model::InitParameters(config_.recipe.model, config_.seed, weights_.parameters(), queue_);
+    model::InitParameters(config_.recipe.model, config_.seed, weights_->parameters(), queue_);
   } else {
     ABSL_ASSIGN_OR_RETURN(const SafetensorsFile file, ReadSafetensors(config_.init_from));
     ABSL_RETURN_IF_ERROR(
-        WeightsFromHost(file.tensors, config_.init_from, weights_.parameters(), queue_));
+        WeightsFromHost(file.tensors, config_.init_from, weights_->parameters(), queue_));
   }
   // All ranks computed or read the same; the broadcast makes it so whatever they read.
-  for (const kernels::Parameter& parameter : weights_.parameters()) {
+  for (const kernels::Parameter& parameter : weights_->parameters()) {
     ABSL_RETURN_IF_ERROR(
         comm_.Broadcast(parameter.spec.name, parameter.value, 0, queue_).Wait(queue_));
   }
   if (comm_.rank() == 0 && !config_.save_init.empty()) {
     SafetensorsFile file;
-    file.tensors = WeightsToHost(weights_.parameters(), queue_);
+    file.tensors = WeightsToHost(weights_->parameters(), queue_);
     file.metadata = ModelMetadata(config_);
     ABSL_RETURN_IF_ERROR(WriteSafetensors(config_.save_init, file));
   }
@@ -96,7 +95,7 @@ absl::Status RankTrainer::Resume() {
                         LoadLatestCheckpoint(config_.checkpoint_root()));
   ABSL_ASSIGN_OR_RETURN(const RunState state, ParseRunState(checkpoint, config_));
   ABSL_RETURN_IF_ERROR(WeightsFromHost(checkpoint.model.tensors, config_.checkpoint_root(),
-                                       weights_.parameters(), queue_));
+                                       weights_->parameters(), queue_));
   ABSL_RETURN_IF_ERROR(optimizer_->LoadState(
       OptimizerStateFromTensors(checkpoint.optimizer.tensors, state.updates), queue_));
   step_ = state.step;
@@ -140,8 +139,8 @@ absl::Status RankTrainer::Step(const sched::StepPlan& plan) {
   ABSL_ASSIGN_OR_RETURN(const BatchSource::Batch batch, batches_.Get(step_));
 
   // Forward and backward of this rank's slots.
-  weights_.ZeroGradients(queue_);
-  passes_->Run(*batch, plan.windows, weights_.parameters(), losses_, queue_);
+  weights_->ZeroGradients(queue_);
+  passes_->Run(*batch, plan.windows, weights_->parameters(), losses_, queue_);
 
   // Nothing changes before all ranks know that the step is sound.
   bool gradients_finite = true;
@@ -223,7 +222,7 @@ absl::Status RankTrainer::StopIfNotFinite(const std::vector<double>& slot_losses
 
 absl::Status RankTrainer::Validate() {
   const sched::StepPlan plan = sched::PlanStep(config_.recipe.schedules, step_);
-  ABSL_ASSIGN_OR_RETURN(val_loss_, evaluator_->Run(plan.windows, weights_.parameters(), queue_));
+  ABSL_ASSIGN_OR_RETURN(val_loss_, evaluator_->Run(plan.windows, weights_->parameters(), queue_));
   if (log_ != nullptr) {
     progress_->Clear();
     log_->Validation(step_, val_loss_, train_ms_);
@@ -238,7 +237,7 @@ absl::Status RankTrainer::SaveCheckpoint() {
   if (comm_.rank() == 0) {
     Checkpoint checkpoint;
     checkpoint.step = step_;
-    checkpoint.model.tensors = WeightsToHost(weights_.parameters(), queue_);
+    checkpoint.model.tensors = WeightsToHost(weights_->parameters(), queue_);
     checkpoint.model.metadata = ModelMetadata(config_);
     checkpoint.optimizer.tensors = TensorsFromOptimizerState(state);
     ABSL_ASSIGN_OR_RETURN(const data::LoaderState loader, batches_.StateBefore(step_));

@@ -34,7 +34,7 @@ class RankTrainer {
   // checkpoint was written if there is an out_dir.
   absl::Status Run();
 
-  const std::vector<kernels::Parameter>& parameters() const { return weights_.parameters(); }
+  const std::vector<kernels::Parameter>& parameters() const { return weights_->parameters(); }
   double last_val_loss() const { return val_loss_; }
   int64_t memory_bytes() const;
 
@@ -67,7 +67,7 @@ class RankTrainer {
   ProgressBar* const progress_;
 
   comm::SlotRange run_;  // this rank's slots
-  model::ParameterArena weights_;
+  std::unique_ptr<model::ParameterArena> weights_;
   std::unique_ptr<PassRunner> passes_;
   std::unique_ptr<Evaluator> evaluator_;
   std::unique_ptr<optim::ShardedOptimizer> optimizer_;

@@ -1,7 +1,8 @@
 #include "tools/trainer/rotary_table.h"
 
+#include <vector>
+
 #include "model/rotary.h"
-#include "third_party/absl_compat/check.h"
 #include "third_party/absl_compat/status_macros.h"
 
 namespace tools {
@@ -17,10 +18,10 @@ absl::StatusOr<RotaryTable> RotaryTable::Create(int64_t positions, int64_t head_
 }
 
 void RotaryTable::Set(const sched::Rotary& rotary, kernels::Queue& queue) {
-  CHECK_EQ(static_cast<int64_t>(rotary.frequencies.size()), cos().cols());
-  const model::RotaryTables tables = model::FillRotary(rotary.frequencies, cos().dim(0));
-  queue.Upload(tables.cos.data(), cos());
-  queue.Upload(tables.sin.data(), sin());
+  std::vector<kernels::BF16> cos_host(cos().size()), sin_host(sin().size());
+  model::FillRotary(rotary.frequencies, cos_host, sin_host);
+  queue.Upload(cos_host.data(), cos());
+  queue.Upload(sin_host.data(), sin());
   attention_scale_ = static_cast<float>(rotary.attn_scale);
 }
 

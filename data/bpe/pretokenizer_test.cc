@@ -1,0 +1,71 @@
+#include "data/bpe/pretokenizer.h"
+
+#include <string>
+#include <vector>
+
+#include "data/bpe/unicode_classes.h"
+#include "gtest/gtest.h"
+
+namespace data {
+namespace {
+
+using Pieces = std::vector<std::string>;
+
+Pieces Split(const std::string& text) {
+  Pieces pieces;
+  for (size_t begin = 0; begin < text.size(); begin += pieces.back().size()) {
+    pieces.push_back(text.substr(begin, PieceLength(text, begin)));
+  }
+  return pieces;
+}
+
+// The expected pieces were read off the pattern by hand.
+
+TEST(Pretokenizer, WordsNumbersMarks) {
+  EXPECT_EQ(Split("Hello  world12 (a)!"), (Pieces{"Hello", " ", " world", "12", " (", "a", ")!"}));
+}
+
+TEST(Pretokenizer, Contractions) {
+  EXPECT_EQ(Split("it's 'tis"), (Pieces{"it", "'s", " '", "tis"}));
+  EXPECT_EQ(Split("'stop"), (Pieces{"'s", "top"}));
+  EXPECT_EQ(Split("IT'S"), (Pieces{"IT", "'", "S"}));
+  EXPECT_EQ(Split("x''s"), (Pieces{"x", "''", "s"}));
+}
+
+TEST(Pretokenizer, LastOfSeveralSpacesBelongsToWhatFollows) {
+  EXPECT_EQ(Split("a   b"), (Pieces{"a", "  ", " b"}));
+  EXPECT_EQ(Split("a\n\nb"), (Pieces{"a", "\n", "\n", "b"}));
+  EXPECT_EQ(Split("a\u3000\u3000b"), (Pieces{"a", "\u3000", "\u3000", "b"}));
+  EXPECT_EQ(Split("a  "), (Pieces{"a", "  "}));
+  EXPECT_EQ(Split(" "), (Pieces{" "}));
+}
+
+TEST(Pretokenizer, MalformedUtf8IsOther) {
+  // A lone continuation, an overlong slash, half of U+4F60, a surrogate, more than U+10FFFF.
+  for (const std::string bad :
+       {"\x80", "\xC0\xAF", "\xE4\xBD", "\xED\xA0\x80", "\xF4\x90\x80\x80"}) {
+    EXPECT_EQ(Split("a " + bad + "b"), (Pieces{"a", " " + bad, "b"}));
+    EXPECT_EQ(Split(bad), (Pieces{bad}));
+  }
+}
+
+TEST(UnicodeClasses, EdgesOfRanges) {
+  EXPECT_EQ(Classify('@'), CharClass::kOther);
+  EXPECT_EQ(Classify('A'), CharClass::kLetter);
+  EXPECT_EQ(Classify('Z'), CharClass::kLetter);
+  EXPECT_EQ(Classify('['), CharClass::kOther);
+  EXPECT_EQ(Classify('0'), CharClass::kNumber);
+  EXPECT_EQ(Classify(0x00BD), CharClass::kNumber);  // one half
+  EXPECT_EQ(Classify(0x00D7), CharClass::kOther);   // multiplication sign, between letters
+  EXPECT_EQ(Classify(0x2167), CharClass::kNumber);  // Roman numeral eight
+  EXPECT_EQ(Classify(0x0301), CharClass::kOther);   // a combining mark
+  EXPECT_EQ(Classify(0x4E00), CharClass::kLetter);
+  EXPECT_EQ(Classify(0x00A0), CharClass::kSpace);
+  EXPECT_EQ(Classify(0x0085), CharClass::kSpace);
+  EXPECT_EQ(Classify(0x001C), CharClass::kOther);  // a space for Python's str.isspace, not here
+  EXPECT_EQ(Classify(0x200B), CharClass::kOther);  // zero width space
+  EXPECT_EQ(Classify(0x10FFFF), CharClass::kOther);
+}
+
+}  // namespace
+}  // namespace data
