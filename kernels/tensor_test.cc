@@ -53,7 +53,11 @@ TEST(BF16, AllCodesRoundTrip) {
       continue;
     }
     EXPECT_EQ(ToBF16(value).bits, code);
-    if (magnitude < 0x7F80) EXPECT_EQ(std::fabs(value), MagnitudeOf(magnitude)) << code;
+    if (magnitude == 0x7F80) {
+      EXPECT_TRUE(std::isinf(value)) << code;
+    } else {
+      EXPECT_EQ(std::fabs(value), MagnitudeOf(magnitude)) << code;
+    }
   }
 }
 
@@ -133,7 +137,7 @@ TEST(Fp8, E5M2RoundsToNearestEvenAndSaturates) {
 // The head's scales and golden quantisations.
 TEST(Fp8, T1_25_GoldenQuantisations) {
   const float x_scale = static_cast<float>(std::sqrt(768.0) / 448.0), w_scale = 1.0f / 512.0f;
-  EXPECT_NEAR(x_scale, 0.0618589574, 1e-9);
+  EXPECT_NEAR(x_scale, 0.0618589574, 2e-9);  // half an f32 unit there
   const auto x8 = [&](float x) { return RoundToE4M3(x / x_scale); };
   const auto w8 = [&](float w) { return RoundToE4M3(w / w_scale); };
   EXPECT_EQ(x8(1.0f), 16.0f);

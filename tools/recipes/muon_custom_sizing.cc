@@ -79,10 +79,10 @@ absl::StatusOr<Recipe> MuonCustomSizingDemo(int64_t vocab_size) {
   // Fortunes have 180 bytes on average, and many of them fit into a slot.
   recipe.data.max_doc_len = 512;
   recipe.data.max_documents = 128;
-  recipe.data.val_tokens = 65'536;
+  recipe.data.val_tokens = 32'768;
   recipe.data.val_slot_tokens = 4'096;
   recipe.data.val_max_documents = 1'024;
-  recipe.schedules = sched::Rescaled(recipe.schedules, 120);
+  recipe.schedules = sched::Rescaled(recipe.schedules, 60);
   recipe.schedules.window.block_tokens = 16;
   recipe.schedules.rotary.head_dim = 64;
   recipe.schedules.batch.stages[0].tokens = 4'096;

@@ -31,4 +31,9 @@ absl::StatusOr<data::LoaderState> BatchSource::StateBefore(int64_t step) {
   return step == step_ ? before_ : after_;
 }
 
+data::LoaderStats BatchSource::Stats() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return loader_->Stats();
+}
+
 }  // namespace tools

@@ -22,6 +22,8 @@ class BatchSource {
   absl::StatusOr<Batch> Get(int64_t step);
   // The loader's position before the batch of `step`, which is the current step or the next.
   absl::StatusOr<data::LoaderState> StateBefore(int64_t step);
+  // What the batches so far left out.
+  data::LoaderStats Stats();
 
  private:
   std::mutex mutex_;

@@ -84,7 +84,7 @@ absl::Status RankTrainer::InitializeWeights() {
   if (comm_.rank() == 0 && !config_.save_init.empty()) {
     SafetensorsFile file;
     file.tensors = WeightsToHost(weights_->parameters(), queue_);
-    file.metadata = ModelMetadata(config_);
+    file.metadata = ModelMetadata(config_, 0);
     ABSL_RETURN_IF_ERROR(WriteSafetensors(config_.save_init, file));
   }
   return absl::OkStatus();
@@ -238,7 +238,7 @@ absl::Status RankTrainer::SaveCheckpoint() {
     Checkpoint checkpoint;
     checkpoint.step = step_;
     checkpoint.model.tensors = WeightsToHost(weights_->parameters(), queue_);
-    checkpoint.model.metadata = ModelMetadata(config_);
+    checkpoint.model.metadata = ModelMetadata(config_, step_);
     checkpoint.optimizer.tensors = TensorsFromOptimizerState(state);
     ABSL_ASSIGN_OR_RETURN(const data::LoaderState loader, batches_.StateBefore(step_));
     checkpoint.state_json = FormatRunState({.step = step_,

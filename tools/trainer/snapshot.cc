@@ -104,13 +104,15 @@ absl::StatusOr<RunState> ParseRunState(const Checkpoint& checkpoint, const Train
   return state;
 }
 
-std::map<std::string, std::string> ModelMetadata(const TrainConfig& config) {
+std::map<std::string, std::string> ModelMetadata(const TrainConfig& config, int64_t step) {
   const Recipe& recipe = config.recipe;
   return {
       {"format", "pt"},  // what PyTorch's loaders look for
       {"record", recipe.record},
       {"preset", recipe.preset},
       {"vocab_size", absl::StrCat(recipe.model.vocab_size)},
+      {"step", absl::StrCat(step)},
+      {"total_steps", absl::StrCat(config.total_steps())},
       {"tokens", config.token_map.is_identity() ? "gpt2" : "gpt2_bytes"},
   };
 }

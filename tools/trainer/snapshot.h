@@ -30,8 +30,9 @@ std::string FormatRunState(const RunState& state, const TrainConfig& config);
 // DataLoss for a state.json that is damaged or of a newer format.
 absl::StatusOr<RunState> ParseRunState(const Checkpoint& checkpoint, const TrainConfig& config);
 
-// What makes a model's file usable without the run: enough to build the model and its tokens.
-std::map<std::string, std::string> ModelMetadata(const TrainConfig& config);
+// What makes a model's file usable without the run: enough to build the model and its tokens, and
+// which windows and rotary table the weights know. `step`: updates done.
+std::map<std::string, std::string> ModelMetadata(const TrainConfig& config, int64_t step);
 
 TensorMap TensorsFromOptimizerState(const optim::OptimizerState& state);
 optim::OptimizerState OptimizerStateFromTensors(const TensorMap& tensors, int64_t updates);

@@ -2,9 +2,11 @@
 
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "comm/checking.h"
 #include "comm/local/local.h"
 #include "data/loader.h"
@@ -63,6 +65,16 @@ class FirstError {
   bool echo_ = false;
 };
 
+// Nothing is dropped in silence.
+std::string DataText(const data::LoaderStats& stats) {
+  return absl::StrCat(
+      "data: ", stats.batches, " batches of ", stats.documents.documents, " documents; dropped ",
+      stats.documents.tokens_truncated, " tokens of ", stats.documents.documents_truncated,
+      " documents over --max_seq_len, ", stats.documents.tokens_cut, " at slot ends, ",
+      stats.tokens_at_shard_ends, " at shard ends, ", stats.tokens_before_first_bos,
+      " before a shard's first document, ", stats.shards_skipped, " shards smaller than a batch");
+}
+
 absl::Status RunRank(const TrainConfig& config, comm::Communicator& comm, BatchSource& batches,
                      RunLog& log, ProgressBar& progress,
                      const std::function<absl::Status(const TrainedModel&)>& when_done) {
@@ -102,6 +114,7 @@ absl::Status Train(const TrainConfig& config, RunLog& log,
   }
   for (std::thread& rank : ranks) rank.join();
   progress.Clear();
+  log.Text(DataText(batches->Stats()));
   return error.status();
 }
 

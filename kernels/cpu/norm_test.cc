@@ -1,0 +1,371 @@
+#include "kernels/ops/norm.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/testing/testing.h"
+
+namespace kernels {
+namespace {
+
+using testing::HostTensor;
+using testing::RandomTensor;
+using testing::RelativeError;
+using Doubles = std::vector<double>;
+
+// RelativeError counts the largest error in units of the root mean square; elements reach some
+// five times that, and a bf16 rounding is at most 2^-8 of an element: 5 * 2^-8. Gradients see two
+// more roundings, of y (u) and mixed, which the means over a row even out.
+constexpr double kOneRounding = 0.02;
+constexpr double kGradient = 0.03;
+
+bool SameBits(const Tensor& a, const Tensor& b) {
+  return a.bytes() == b.bytes() && std::memcmp(a.data(), b.data(), a.bytes()) == 0;
+}
+
+void ExpectSameBits(const std::vector<Tensor>& got, const std::vector<Tensor>& want) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(SameBits(got[i], want[i])) << i;
+}
+
+double InverseRms(const Doubles& row) {
+  double squares = 0;
+  for (double value : row) squares += value * value;
+  return 1 / std::sqrt(squares / row.size() + std::ldexp(1.0, -23));  // f32 machine epsilon
+}
+
+Doubles Rms(const Doubles& row) {
+  const double inv_rms = InverseRms(row);
+  Doubles y = row;
+  for (double& value : y) value *= inv_rms;
+  return y;
+}
+
+double Dot(const Doubles& a, const Doubles& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+Doubles RowOf(const Doubles& all, int64_t row, int64_t cols) {
+  return {all.begin() + row * cols, all.begin() + (row + 1) * cols};
+}
+
+void Append(const Doubles& more, Doubles* all) {
+  all->insert(all->end(), more.begin(), more.end());
+}
+
+// Central differences of `loss` at `at`, in float64: off by about h^2.
+Doubles Differences(const std::function<double(const Doubles&)>& loss, Doubles at) {
+  constexpr double kStep = 1e-5;
+  Doubles slopes;
+  for (double& value : at) {
+    const double before = value;
+    value = before + kStep;
+    const double up = loss(at);
+    value = before - kStep;
+    slopes.push_back((up - loss(at)) / (2 * kStep));
+    value = before;
+  }
+  return slopes;
+}
+
+struct Shape {
+  int64_t slots, tokens, dim;
+  std::vector<int64_t> dims() const { return {slots, tokens, dim}; }
+  int64_t rows() const { return slots * tokens; }
+};
+
+const std::vector<Shape> kShapes = {{1, 1, 8},  {2, 1, 768},  {1, 16, 24}, {2, 48, 96},
+                                    {3, 48, 8}, {1, 16, 768}, {3, 33, 17}};
+
+struct Norm {
+  explicit Norm(const Shape& s, double stddev = 1.7)
+      : x(RandomTensor(DType::kBF16, s.dims(), 1, stddev)),
+        dy(RandomTensor(DType::kBF16, s.dims(), 2)),
+        residual(RandomTensor(DType::kBF16, s.dims(), 3)),
+        y(DType::kBF16, s.dims()),
+        dx(DType::kBF16, s.dims()),
+        inv_rms(DType::kF32, {s.slots, s.tokens}) {}
+
+  void Run(int threads, int64_t begin, int64_t count, bool with_residual) {
+    const auto queue = MakeCpuQueue(threads);
+    const auto cut = [&](const HostTensor& t) { return t.get().Slice(begin, count); };
+    RmsNorm(cut(x), cut(y), cut(inv_rms), *queue);
+    RmsNormGrad(cut(dy), cut(y), cut(inv_rms), with_residual ? cut(residual) : Tensor(), cut(dx),
+                *queue);
+  }
+  std::vector<Tensor> Outputs() const { return {y, dx, inv_rms}; }
+
+  HostTensor x, dy, residual, y, dx, inv_rms;
+};
+
+TEST(RmsNorm, MatchesFloat64AndFiniteDifferences) {
+  for (const Shape& shape : kShapes) {
+    for (bool with_residual : {false, true}) {
+      Norm norm(shape);
+      norm.Run(2, 0, shape.slots, with_residual);
+      const Doubles x = norm.x.ToDouble(), dy = norm.dy.ToDouble();
+      const Doubles residual = norm.residual.ToDouble();
+      Doubles y, inv_rms, dx;
+      for (int64_t r = 0; r < shape.rows(); ++r) {
+        const Doubles row = RowOf(x, r, shape.dim), weight = RowOf(dy, r, shape.dim);
+        Append(Rms(row), &y);
+        inv_rms.push_back(InverseRms(row));
+        Append(Differences([&](const Doubles& at) { return Dot(weight, Rms(at)); }, row), &dx);
+      }
+      if (with_residual) {
+        for (size_t i = 0; i < dx.size(); ++i) dx[i] += residual[i];
+      }
+      EXPECT_LT(RelativeError(norm.y.ToDouble(), y), kOneRounding) << shape.dim;
+      EXPECT_LT(RelativeError(norm.inv_rms.ToDouble(), inv_rms), 1e-5) << shape.dim;
+      EXPECT_LT(RelativeError(norm.dx.ToDouble(), dx), kGradient) << shape.dim;
+    }
+  }
+}
+
+// Where epsilon counts: rows of root mean square 3e-4 are scaled by less than its inverse.
+TEST(RmsNorm, SmallRowsSeeEpsilon) {
+  Norm norm({1, 16, 96}, 3e-4);
+  norm.Run(1, 0, 1, false);
+  const Doubles x = norm.x.ToDouble();
+  Doubles y;
+  for (int64_t r = 0; r < 16; ++r) Append(Rms(RowOf(x, r, 96)), &y);
+  EXPECT_LT(RelativeError(norm.y.ToDouble(), y), kOneRounding);
+  EXPECT_LT(std::sqrt(Dot(y, y) / y.size()), 0.8);
+}
+
+// As T1-36 asks of the optimizers' norms: zero in, zero out, no NaN.
+TEST(RmsNorm, ZeroStaysZero) {
+  Norm norm({1, 2, 24}, 0.0);
+  norm.Run(1, 0, 1, false);
+  EXPECT_EQ(norm.y.ToDouble(), Doubles(48, 0.0));
+  for (double value : norm.inv_rms.ToDouble()) EXPECT_NEAR(value, 2896.309, 0.01);  // 2^(23/2)
+}
+
+TEST(RmsNorm, ThreadsAndSlotsChangeNoBit) {
+  const Shape shape = {3, 47, 100};
+  Norm want(shape);
+  want.Run(1, 0, 3, true);
+  for (int threads : {2, 3}) {
+    Norm got(shape);
+    got.Run(threads, 0, 3, true);
+    ExpectSameBits(got.Outputs(), want.Outputs());
+  }
+  Norm alone(shape);
+  for (int64_t slot = 0; slot < 3; ++slot) alone.Run(2, slot, 1, true);
+  ExpectSameBits(alone.Outputs(), want.Outputs());
+}
+
+TEST(RmsNorm, InPlace) {
+  const Shape shape = {2, 5, 24};
+  Norm want(shape), got(shape);
+  want.Run(1, 0, 2, true);
+  const auto queue = MakeCpuQueue(2);
+  RmsNorm(got.x, got.x, got.inv_rms, *queue);
+  EXPECT_TRUE(SameBits(got.x, want.y));
+  Norm other(shape);
+  RmsNormGrad(got.dy, want.y, want.inv_rms, got.residual, got.residual, *queue);
+  EXPECT_TRUE(SameBits(got.residual, want.dx));
+  RmsNormGrad(got.dy, want.y, want.inv_rms, other.residual, got.dy, *queue);
+  EXPECT_TRUE(SameBits(got.dy, want.dx));
+}
+
+constexpr int64_t kScalars = 6, kHead = 5;
+constexpr int kLambdaX = 4, kLambdaX0 = 1, kSkip = 2;
+
+// Which optional inputs a mix has.
+struct Options {
+  bool saved = true, extra = true, head = true;
+};
+
+struct Mix {
+  Mix(const Shape& s, Options o, int64_t leaves)
+      : shape(s),
+        options(o),
+        x(RandomTensor(DType::kBF16, s.dims(), 1)),
+        x0(RandomTensor(DType::kBF16, s.dims(), 2)),
+        saved(RandomTensor(DType::kBF16, s.dims(), 3)),
+        scalars(RandomTensor(DType::kF32, {kScalars}, 4)),
+        dresidual(RandomTensor(DType::kBF16, s.dims(), 5)),
+        du(RandomTensor(DType::kBF16, s.dims(), 6)),
+        du_head(RandomTensor(DType::kF32, {s.slots, s.tokens, kHead}, 7)),
+        dx_extra(RandomTensor(DType::kBF16, s.dims(), 8)),
+        mixed(DType::kBF16, s.dims()),
+        u(DType::kBF16, s.dims()),
+        inv_rms(DType::kF32, {s.slots, s.tokens}),
+        dx(DType::kBF16, s.dims()),
+        dsaved(DType::kBF16, s.dims()),
+        dx0(RandomTensor(DType::kBF16, s.dims(), 9)),
+        dscalars(DType::kF32, {leaves, kScalars}) {}
+
+  MixScalars Which() const { return {kLambdaX, kLambdaX0, options.saved ? kSkip : -1}; }
+
+  void Run(int threads, int64_t begin, int64_t count, Tensor into) {
+    const auto queue = MakeCpuQueue(threads);
+    const auto cut = [&](const HostTensor& t) { return t.get().Slice(begin, count); };
+    const auto maybe = [&](bool present, const HostTensor& t) {
+      return present ? cut(t) : Tensor();
+    };
+    MixNorm(cut(x), cut(x0), maybe(options.saved, saved), scalars, Which(), cut(mixed), cut(u),
+            cut(inv_rms), *queue);
+    MixNormGradArgs args;
+    args.dresidual = cut(dresidual);
+    args.du = cut(du);
+    args.du_head = maybe(options.head, du_head);
+    args.u = cut(u);
+    args.inv_rms = cut(inv_rms);
+    args.x = cut(x);
+    args.x0 = cut(x0);
+    args.saved = maybe(options.saved, saved);
+    args.scalars = scalars;
+    args.which = Which();
+    args.dx_extra = maybe(options.extra, dx_extra);
+    args.dx = cut(dx);
+    args.dsaved = maybe(options.saved, dsaved);
+    args.dx0 = cut(dx0);
+    args.dscalars = into;
+    MixNormGrad(args, *queue);
+  }
+  void Run(int threads = 2) { Run(threads, 0, shape.slots, dscalars); }
+
+  std::vector<Tensor> Outputs() const { return {mixed, u, inv_rms, dx, dsaved, dx0, dscalars}; }
+
+  Shape shape;
+  Options options;
+  HostTensor x, x0, saved, scalars, dresidual, du, du_head, dx_extra;
+  HostTensor mixed, u, inv_rms, dx, dsaved, dx0, dscalars;
+};
+
+// One row's inputs side by side: x, x0, saved, scalars; and what the loss weighs.
+struct MixOracle {
+  MixOracle(const Mix& mix, int64_t row)
+      : dim(mix.shape.dim),
+        saved(mix.options.saved),
+        du(RowOf(mix.du.ToDouble(), row, dim)),
+        dresidual(RowOf(mix.dresidual.ToDouble(), row, dim)),
+        extra(mix.options.extra ? RowOf(mix.dx_extra.ToDouble(), row, dim) : Doubles(dim)) {
+    for (const HostTensor* t : {&mix.x, &mix.x0, &mix.saved}) {
+      Append(RowOf(t->ToDouble(), row, dim), &inputs);
+    }
+    Append(mix.scalars.ToDouble(), &inputs);
+    if (mix.options.head) {
+      for (int64_t i = 0; i < kHead; ++i) du[i] += mix.du_head.get().f32()[row * kHead + i];
+    }
+  }
+
+  Doubles Mixed(const Doubles& in) const {
+    const double* scalars = in.data() + 3 * dim;
+    const double s = saved ? 1 / (1 + std::exp(-scalars[kSkip])) : 0;
+    Doubles mixed(dim);
+    for (int64_t i = 0; i < dim; ++i) {
+      mixed[i] =
+          scalars[kLambdaX] * (in[i] + s * in[2 * dim + i]) + scalars[kLambdaX0] * in[dim + i];
+    }
+    return mixed;
+  }
+  double Loss(const Doubles& in) const {
+    const Doubles mixed = Mixed(in);
+    return Dot(dresidual, mixed) + Dot(du, Rms(mixed)) + Dot(extra, RowOf(in, 0, dim));
+  }
+
+  int64_t dim;
+  bool saved;
+  Doubles du, dresidual, extra, inputs;
+};
+
+void CheckMix(const Shape& shape, Options options) {
+  Mix mix(shape, options, 1);
+  const Doubles dx0_before = mix.dx0.ToDouble();
+  mix.Run();
+  Doubles mixed, u, dx, dx0, dsaved, dscalars(kScalars);
+  for (int64_t r = 0; r < shape.rows(); ++r) {
+    const MixOracle oracle(mix, r);
+    Append(oracle.Mixed(oracle.inputs), &mixed);
+    Append(Rms(oracle.Mixed(oracle.inputs)), &u);
+    const Doubles slopes =
+        Differences([&](const Doubles& in) { return oracle.Loss(in); }, oracle.inputs);
+    Append(RowOf(slopes, 0, shape.dim), &dx);
+    Append(RowOf(slopes, 1, shape.dim), &dx0);
+    Append(RowOf(slopes, 2, shape.dim), &dsaved);
+    for (int64_t i = 0; i < kScalars; ++i) dscalars[i] += slopes[3 * shape.dim + i];
+  }
+  for (size_t i = 0; i < dx0.size(); ++i) dx0[i] += dx0_before[i];
+  EXPECT_LT(RelativeError(mix.mixed.ToDouble(), mixed), kOneRounding) << shape.dim;
+  EXPECT_LT(RelativeError(mix.u.ToDouble(), u), 2 * kOneRounding) << shape.dim;
+  EXPECT_LT(RelativeError(mix.dx.ToDouble(), dx), kGradient) << shape.dim;
+  EXPECT_LT(RelativeError(mix.dx0.ToDouble(), dx0), kGradient) << shape.dim;
+  if (options.saved) {
+    EXPECT_LT(RelativeError(mix.dsaved.ToDouble(), dsaved), kGradient) << shape.dim;
+  }
+  // Sums of rows * dim terms of order 1, each off by some 2^-8 at random.
+  const double tolerance = 0.02 * std::sqrt(shape.rows() * shape.dim);
+  for (int64_t i = 0; i < kScalars; ++i) {
+    EXPECT_NEAR(mix.dscalars.get().f32()[i], dscalars[i], tolerance) << i;
+  }
+}
+
+TEST(MixNorm, MatchesFloat64AndFiniteDifferences) {
+  for (const Shape& shape : kShapes) {
+    if (shape.dim < 768) CheckMix(shape, {.saved = true, .extra = false, .head = true});
+    CheckMix(shape, {.saved = false, .extra = true, .head = false});
+  }
+  CheckMix({1, 2, 768}, {});
+}
+
+// Only the scalars that take part get a gradient.
+TEST(MixNorm, LeavesOtherScalarsAlone) {
+  Mix mix({1, 16, 24}, {.saved = false}, 1);
+  mix.Run();
+  for (int i : {0, kSkip, 3, 5}) EXPECT_EQ(mix.dscalars.get().f32()[i], 0.0f) << i;
+  for (int i : {kLambdaX, kLambdaX0}) EXPECT_NE(mix.dscalars.get().f32()[i], 0.0f) << i;
+}
+
+TEST(MixNorm, ThreadsChangeNoBit) {
+  Mix want({3, 47, 100}, {}, 3);
+  want.Run(1);
+  for (int threads : {2, 3}) {
+    Mix got({3, 47, 100}, {}, 3);
+    got.Run(threads);
+    ExpectSameBits(got.Outputs(), want.Outputs());
+  }
+}
+
+TEST(MixNorm, SlotsAreIndependentAndLeavesAddUpInOrder) {
+  const Shape shape = {3, 47, 100};
+  Mix all(shape, {}, 3), alone(shape, {}, 3), sum(shape, {}, 1);
+  all.Run();
+  sum.Run();
+  for (int64_t slot = 0; slot < 3; ++slot) {
+    alone.Run(2, slot, 1, alone.dscalars.get().Slice(slot, 1));
+  }
+  ExpectSameBits(alone.Outputs(), all.Outputs());
+  for (int64_t i = 0; i < kScalars; ++i) {
+    float added = 0;
+    for (int64_t slot = 0; slot < 3; ++slot) added += all.dscalars.get().f32()[slot * kScalars + i];
+    EXPECT_EQ(sum.dscalars.get().f32()[i], added) << i;
+  }
+}
+
+TEST(NormDeathTest, ShapesInTheMessage) {
+  const HostTensor x(DType::kBF16, {1, 4, 8}), y(DType::kBF16, {1, 4, 9});
+  const HostTensor inv_rms(DType::kF32, {1, 4}), scalars(DType::kF32, {2});
+  HostTensor mixed(DType::kBF16, {1, 4, 8});
+  const auto queue = MakeCpuQueue(1);
+  EXPECT_DEATH(RmsNorm(x, y, inv_rms, *queue),
+               "RmsNorm: y bf16 \\[1, 4, 9\\], x bf16 \\[1, 4, 8\\]");
+  EXPECT_DEATH(RmsNorm(inv_rms, y, inv_rms, *queue), "RmsNorm: x f32");
+  EXPECT_DEATH(MixNorm(x, x, Tensor(), scalars, {0, 2, -1}, mixed, x, inv_rms, *queue),
+               "lambdas 0, 2 of f32 \\[2\\]");
+  EXPECT_DEATH(MixNorm(x, x, Tensor(), scalars, {0, 1, 1}, mixed, x, inv_rms, *queue), "saved");
+  EXPECT_DEATH(MixNorm(x, x, Tensor(), scalars, {0, 1, -1}, x, x, inv_rms, *queue),
+               "mixed may not be x");
+}
+
+}  // namespace
+}  // namespace kernels
