@@ -1,10 +1,7 @@
 #include "tools/track.h"
 
-#include <unistd.h>
-
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -21,6 +18,7 @@
 #include "tools/trainer/interrupt.h"
 #include "tools/trainer/plan_text.h"
 #include "tools/trainer/train.h"
+#include "tools/working_folder.h"
 
 ABSL_FLAG(std::string, record, "muon_custom_sizing", "Which record to train.");
 ABSL_FLAG(std::string, preset, "",
@@ -94,6 +92,7 @@ TrackFlags FromCommandLine() {
 }
 
 absl::Status Run(const char* track, const std::vector<char*>& positional) {
+  ABSL_RETURN_IF_ERROR(EnterCallersFolder());
   if (positional.size() > 1) {
     return absl::InvalidArgumentError(absl::StrCat(
         "\"", positional[1], "\": not a flag; all arguments are flags, such as --steps=100"));
@@ -121,12 +120,6 @@ absl::Status Run(const char* track, const std::vector<char*>& positional) {
 }  // namespace
 
 int TrackMain(const char* track, int argc, char** argv) {
-  // bazel run starts programs elsewhere; paths are meant from where the user is.
-  const char* folder = std::getenv("BUILD_WORKING_DIRECTORY");
-  if (folder != nullptr && chdir(folder) != 0) {
-    std::fprintf(stderr, "%s: cannot enter %s\n", track, folder);
-    return 1;
-  }
   static const char* name = track;
   absl::FlagsUsageConfig usage;
   usage.version_string = [] { return CompositionText(name) + "\n"; };

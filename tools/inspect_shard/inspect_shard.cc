@@ -18,6 +18,7 @@
 #include "third_party/absl_compat/status_macros.h"
 #include "tools/inspect_shard/report_text.h"
 #include "tools/inspect_shard/shard_report.h"
+#include "tools/working_folder.h"
 
 ABSL_FLAG(int, top, 10, "how many of the most frequent tokens to list");
 ABSL_FLAG(int, documents, 3, "how many of the first documents to show");
@@ -70,6 +71,7 @@ bool Show(const std::string& path, const tools::ReportOptions& options) {
 
 // Whether all shards could be read and, with --check, are sound.
 absl::StatusOr<bool> Run(const std::vector<std::string>& globs) {
+  ABSL_RETURN_IF_ERROR(tools::EnterCallersFolder());
   ABSL_RETURN_IF_ERROR(CheckFlags());
   if (globs.empty()) {
     return absl::InvalidArgumentError("no shards; give their files as arguments");

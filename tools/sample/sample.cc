@@ -1,11 +1,8 @@
 // Generates text from a checkpoint.
 //
 //   bazel run //tools/sample -- --model=OUT_DIR --prompt="The " --temperature=0.8
-#include <unistd.h>
-
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,6 +19,7 @@
 #include "tools/sample/sampler.h"
 #include "tools/sample/saved_model.h"
 #include "tools/trainer/exit_code.h"
+#include "tools/working_folder.h"
 
 ABSL_FLAG(std::string, model, "",
           "An --out_dir, a checkpoint's folder, or a model.safetensors that track1 wrote.");
@@ -75,6 +73,7 @@ class Codec {
 };
 
 absl::Status Run() {
+  ABSL_RETURN_IF_ERROR(EnterCallersFolder());
   const std::string path = absl::GetFlag(FLAGS_model);
   if (path.empty()) {
     return absl::InvalidArgumentError(
@@ -115,11 +114,6 @@ absl::Status Run() {
 }  // namespace tools
 
 int main(int argc, char** argv) {
-  const char* folder = std::getenv("BUILD_WORKING_DIRECTORY");
-  if (folder != nullptr && chdir(folder) != 0) {
-    std::fprintf(stderr, "sample: cannot enter %s\n", folder);
-    return 1;
-  }
   absl::SetProgramUsageMessage("Generates text from a checkpoint of track1.");
   absl::ParseCommandLine(argc, argv);
   const absl::Status status = tools::Run();

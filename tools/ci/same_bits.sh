@@ -1,0 +1,50 @@
+#!/bin/bash
+# Shows that --deterministic gives the same bits for every number of ranks and slots a pass:
+#
+#   tools/ci/same_bits.sh                        12 steps of the demo, 8 + 2 runs
+#   STEPS=60 tools/ci/same_bits.sh               the whole demo
+#   BINARY=path/to/track1 tools/ci/same_bits.sh  without building
+#
+# Compares the losses of all steps as the metrics have them (9 digits: exact for f32 sums) and
+# the bytes of the final weights.
+set -eu
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+if [[ -z "${BINARY:-}" ]]; then
+  ./bazelw build //tools:track1
+  BINARY=bazel-bin/tools/track1
+fi
+scratch="$(mktemp -d)"
+trap 'rm -rf "$scratch"' EXIT
+
+# run NAME FLAGS...: prints a hash of the losses and one of the weights.
+run() {
+  local out="$scratch/$1"
+  shift
+  "$BINARY" --preset=demo --steps="${STEPS:-12}" --sample_lines=0 --out_dir="$out" \
+    --metrics="$out.jsonl" "$@" > "$out.log" || { cat "$out.log"; exit 1; }
+  grep -oE '"(step|loss|val_loss)":[^,}]*' "$out.jsonl" | sha256sum | cut -c1-16
+  sha256sum "$out"/checkpoints/step-*/model.safetensors | cut -c1-16
+}
+
+status=0
+want="$(run reference --deterministic --world_size=1 | tr '\n' ' ')"
+echo "world_size=1 slots_per_pass=1: $want"
+# check NAME FLAGS...
+check() {
+  local got
+  got="$(run "$@" --deterministic | tr '\n' ' ')"
+  if [[ "$got" == "$want" ]]; then
+    echo "$1: same bits"
+  else
+    echo "$1: DIFFERENT: $got"
+    status=1
+  fi
+}
+check again --world_size=1
+for ranks in 2 3 4 5 6 7 8; do
+  check "world_size=$ranks" --world_size="$ranks"
+done
+check slots_per_pass=3 --slots_per_pass=3
+check slots_per_pass=8 --slots_per_pass=8
+check world_size=3,slots_per_pass=2 --world_size=3 --slots_per_pass=2
+exit "$status"
