@@ -282,5 +282,12 @@ TEST(Loader, GoesAwayAtAnyTime) {
   }
 }
 
+// With data for longer than any test: the reader does not run to the end first.
+TEST(Loader, GoesAwayInTheMiddleOfTheData) {
+  const LoaderOptions options = ThreeShards(1'000'000'000);
+  const std::unique_ptr<TrainLoader> loader = Open(options);
+  EXPECT_TRUE(loader->Next().ok());
+}
+
 }  // namespace
 }  // namespace data

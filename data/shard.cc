@@ -180,7 +180,8 @@ Shard::~Shard() {
 }
 
 absl::StatusOr<Shard> Shard::Open(const std::string& path) {
-  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // Without O_NONBLOCK, a FIFO would be waited for until somebody writes to it.
+  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.get() < 0) {
     const std::string message = absl::StrCat(path, ": cannot open: ", ErrorText(errno));
     if (errno == ENOENT) return absl::NotFoundError(message);

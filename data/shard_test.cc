@@ -1,10 +1,12 @@
 #include "data/shard.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -87,6 +89,46 @@ TEST(Shard, D1_D10_D11_RefusesBadFiles) {
   ExpectRefused(path, absl::StatusCode::kNotFound, {"No such file"});
   fs::create_directory(path);
   ExpectRefused(path, absl::StatusCode::kInvalidArgument, {"directory"});
+}
+
+TEST(Shard, RefusesAFifoWithoutWaiting) {
+  const std::string path = Dir("fifo") + "/a.bin";
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  ExpectRefused(path, absl::StatusCode::kInvalidArgument, {"is not a file"});
+}
+
+// A header is accepted exactly if magic, version and count all fit. The seed is fixed.
+TEST(Shard, RandomHeaders) {
+  const std::string path = Dir("random") + "/a.bin";
+  std::mt19937 random(1);
+  const auto mostly = [&random](int32_t right, const std::vector<int32_t>& wrong) {
+    if (random() % 4 != 0) return right;
+    const size_t index = random() % (wrong.size() + 1);
+    return index < wrong.size() ? wrong[index] : static_cast<int32_t>(random());
+  };
+  int accepted = 0;
+  for (int i = 0; i < 400; ++i) {
+    const int32_t payload = static_cast<int32_t>(random() % 10);  // bytes, odd ones too
+    const int32_t count = payload / 2;
+    const int32_t wrapping = count + INT32_MIN;  // its double is right in 32 bits
+    const std::vector<int32_t> header = {
+        mostly(20240520, {20240521, 0}), mostly(1, {0, 2, -1}),
+        mostly(count, {count + 1, payload, wrapping, -1, INT32_MAX, INT32_MIN})};
+    WriteRaw(path, header, payload);
+    const absl::StatusOr<Shard> shard = Shard::Open(path);
+    const bool good =
+        header[0] == 20240520 && header[1] == 1 && payload > 0 && int64_t{2} * header[2] == payload;
+    ASSERT_EQ(shard.ok(), good) << header[0] << " " << header[1] << " " << header[2] << " with "
+                                << payload << " bytes: " << shard.status();
+    if (!good) {
+      ExpectRefused(path, absl::StatusCode::kDataLoss, {});
+      continue;
+    }
+    ++accepted;
+    EXPECT_EQ(static_cast<int64_t>(shard->tokens().size()), header[2]);
+  }
+  // (3/4)^3 of the 4 in 10 payloads that are whole tokens: 67 expected.
+  EXPECT_GT(accepted, 40);
 }
 
 void ExpectListRefused(const std::string& globs, absl::StatusCode code, const std::string& part) {
