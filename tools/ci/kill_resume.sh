@@ -71,22 +71,19 @@ while ((killed < kills)); do
   round=$((round + 1))
   from="$(newest "$out")"
   start
-  # RANDOM has 15 bits; up to three quarters of a run, so that most rounds end by the kill.
-  delay=$((RANDOM * (took * 3 / 4) / 32768))
+  # RANDOM has 15 bits; up to a quarter of a run, so that most runs are killed several times.
+  delay=$((RANDOM * (took / 4) / 32768))
   sleep "$(printf '%d.%03d' $((delay / 1000)) $((delay % 1000)))"
-  if kill -KILL "$child" 2> /dev/null; then
-    ended=0
-    wait "$child" 2> /dev/null || ended=$?
-  else
-    ended=0
-    wait "$child" || ended=$?
-  fi
+  kill -KILL "$child" 2> /dev/null || true  # it may have ended
+  ended=0
+  wait "$child" 2> /dev/null || ended=$?
   case "$ended" in
     137)
       killed=$((killed + 1))
       halves="$(find "$out/checkpoints" -maxdepth 1 -name '.tmp-*' 2> /dev/null | wc -l)"
+      to="$(newest "$out")"
       echo "kill $killed after $delay ms: from $(basename "${from:-start}") to" \
-        "$(basename "$(newest "$out")" 2> /dev/null || echo nothing), $halves half written"
+        "$(basename "${to:-nothing}"), $halves half written"
       ;;
     0) check_end ;;
     *)

@@ -82,11 +82,11 @@ absl::StatusOr<Recipe> MuonCustomSizingDemo(int64_t vocab_size) {
   recipe.data.val_tokens = 32'768;
   recipe.data.val_slot_tokens = 4'096;
   recipe.data.val_max_documents = 1'024;
-  recipe.schedules = sched::Rescaled(recipe.schedules, 60);
+  recipe.schedules = sched::Rescaled(recipe.schedules, 40);
   recipe.schedules.window.block_tokens = 16;
   recipe.schedules.rotary.head_dim = 64;
   recipe.schedules.batch.stages[0].tokens = 4'096;
-  recipe.schedules.validation.every = 20;
+  recipe.schedules.validation.every = 10;
   return recipe;
 }
 

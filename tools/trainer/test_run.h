@@ -1,0 +1,141 @@
+// A training small enough to be run dozens of times in a test: the record's twelve layers at
+// width 32, 8 slots of 32 tokens, on synthetic text.
+#ifndef TOOLS_TRAINER_TEST_RUN_H_
+#define TOOLS_TRAINER_TEST_RUN_H_
+
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "data/shard.h"
+#include "gtest/gtest.h"
+#include "third_party/absl_compat/check.h"
+#include "tools/checkpoint/files.h"
+#include "tools/recipes/recipe.h"
+#include "tools/trainer/run_log.h"
+#include "tools/trainer/train.h"
+#include "tools/trainer/train_config.h"
+#include "tools/trainer/weights.h"
+
+namespace tools {
+
+inline constexpr int64_t kTestSlotTokens = 32;
+inline constexpr int kTestSlots = 8;
+
+// An empty folder of the test's own.
+inline std::string FreshFolder(const std::string& name) {
+  const std::string folder = testing::TempDir() + "/" + name;
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  return folder;
+}
+
+// Documents of 8 to 27 bytes with a pattern that can be learnt, each behind a BOS.
+inline std::vector<uint16_t> SyntheticTokens(int64_t count, uint32_t seed) {
+  std::vector<uint16_t> tokens;
+  uint32_t state = seed;
+  const auto next = [&state] { return (state = state * 1664525u + 1013904223u) >> 16; };
+  while (static_cast<int64_t>(tokens.size()) < count) {
+    tokens.push_back(data::kGpt2Bos);
+    const uint32_t length = 8 + next() % 20, first = next() % 200;
+    for (uint32_t i = 0; i < length; ++i) tokens.push_back((first + 3 * i) % 256);
+  }
+  return tokens;
+}
+
+// The config of a run of `steps` in deterministic mode on one rank, with one thread, whose
+// shards lie in `folder`.
+inline TrainConfig TestConfig(const std::string& folder, int64_t steps) {
+  TrainConfig config;
+  config.token_map = data::TokenMap::ByteVocabulary();
+  absl::StatusOr<Recipe> recipe =
+      FindRecipe("muon_custom_sizing", "demo", PaddedVocab(config.token_map.vocab_size()));
+  CHECK(recipe.ok()) << recipe.status();
+  config.recipe = *std::move(recipe);
+  absl::StatusOr<model::GptConfig> model =
+      model::MuonCustomSizingConfig({.vocab_size = config.recipe.model.vocab_size,
+                                     .dim = 32,
+                                     .heads = 2,
+                                     .head_dim = 16,
+                                     .mlp_dim = 128});
+  CHECK(model.ok()) << model.status();
+  config.recipe.model = *std::move(model);
+  config.recipe.schedules = sched::Rescaled(config.recipe.schedules, steps);
+  config.recipe.schedules.rotary.head_dim = 16;
+  config.recipe.schedules.batch.stages[0].tokens = kTestSlots * kTestSlotTokens;
+  config.recipe.schedules.validation.every = 1000;
+  config.recipe.data = {.slots = kTestSlots,
+                        .max_doc_len = kTestSlotTokens,
+                        .max_documents = 16,
+                        .val_tokens = 128,
+                        .val_slot_tokens = 64,
+                        .val_max_documents = 32};
+  config.train_files = {folder + "/train.bin"};
+  config.val_files = {folder + "/val.bin"};
+  for (const auto& [file, seed] :
+       {std::pair(config.train_files[0], 1u), {config.val_files[0], 2u}}) {
+    const absl::Status written = data::WriteShard(file, SyntheticTokens(8192, seed));
+    CHECK(written.ok()) << written;
+  }
+  config.seed = 7;
+  config.deterministic = true;
+  config.threads = 1;
+  config.comm_timeout = absl::Minutes(1);
+  config.keep_checkpoints = 100;
+  config.metrics = folder + "/metrics.jsonl";
+  return config;
+}
+
+// What a run left.
+struct TestRun {
+  absl::Status status;
+  TensorMap weights;                // at the end; empty after an error
+  std::vector<std::string> losses;  // "step" and all "loss"es, as the metrics print them
+  double val_loss = 0;
+
+  bool operator==(const TestRun& other) const {
+    return weights == other.weights && losses == other.losses;
+  }
+};
+
+inline std::vector<std::string> LossesOf(const std::string& metrics) {
+  const absl::StatusOr<std::string> text = ReadFile(metrics);
+  CHECK(text.ok()) << text.status();
+  std::vector<std::string> losses;
+  for (size_t at = 0; at < text->size();) {
+    const size_t end = text->find('\n', at);
+    const std::string line = text->substr(at, end - at);
+    // {"step":1,"loss":5.95,... or {"step":0,"val_loss":5.95,...: to the second comma.
+    losses.push_back(line.substr(0, line.find(',', line.find(',') + 1)));
+    at = end + 1;
+  }
+  return losses;
+}
+
+inline TestRun RunTraining(const TrainConfig& config) {
+  TestRun run;
+  std::FILE* quiet = std::fopen("/dev/null", "w");
+  CHECK(quiet != nullptr);
+  absl::StatusOr<std::unique_ptr<RunLog>> log =
+      RunLog::Create(config.metrics, /*append=*/false, config.total_steps(), quiet);
+  CHECK(log.ok()) << log.status();
+  run.status = Train(config, **log, [&run](const TrainedModel& trained) {
+    run.weights = WeightsToHost(trained.parameters, trained.queue);
+    run.val_loss = trained.val_loss;
+    return absl::OkStatus();
+  });
+  const absl::Status closed = (*log)->Close();
+  CHECK(closed.ok()) << closed;
+  std::fclose(quiet);
+  run.losses = LossesOf(config.metrics);
+  return run;
+}
+
+}  // namespace tools
+
+#endif  // TOOLS_TRAINER_TEST_RUN_H_
