@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "third_party/absl_compat/status_macros.h"
 #include "tools/composition.h"
+#include "tools/flag_names.h"
 #include "tools/sample/demo_ending.h"
 #include "tools/trainer/configure.h"
 #include "tools/trainer/exit_code.h"
@@ -125,8 +126,8 @@ int TrackMain(const char* track, int argc, char** argv) {
   usage.version_string = [] { return CompositionText(name) + "\n"; };
   absl::SetFlagsUsageConfig(usage);
   absl::SetProgramUsageMessage("Trains a small GPT by a record of the NanoGPT speedrun.");
-  const std::vector<char*> positional = absl::ParseCommandLine(argc, argv);
-  const absl::Status status = Run(track, positional);
+  absl::Status status = CheckFlagNames(argc, argv);
+  if (status.ok()) status = Run(track, absl::ParseCommandLine(argc, argv));
   if (!status.ok()) {
     std::fprintf(stderr, "%s: %s\n", track, std::string(status.message()).c_str());
   }

@@ -81,7 +81,7 @@ accepted() {
 code=0
 "$track1" "${small[@]}" --step=3 > out.txt 2> err.txt || code=$?
 [[ "$code" == 1 ]] || fail "--step=3 ended with $code"
-grep -q "Unknown command line flag 'step'" err.txt || fail "--step: $(cat err.txt)"
+grep -q "did you mean --steps?" err.txt || fail "--step: $(cat err.txt)"
 code=0
 "$track1" "${small[@]}" --steps=12abc > out.txt 2> err.txt || code=$?
 [[ "$code" == 1 ]] || fail "--steps=12abc ended with $code"

@@ -85,7 +85,8 @@ class Group : public LocalGroup, public std::enable_shared_from_this<Group> {
     std::unique_lock<std::mutex> lock(mutex_);
     Collective& collective = pending_.at(number);
     const auto settled = [&] {
-      return collective.done || (!collective.running && (!failure_.ok() || LostRank(collective)));
+      return collective.done ||
+             (!collective.running && (!failure_.ok() || LostRank(collective) >= 0));
     };
     if (!changed_.wait_for(lock, absl::ToChronoNanoseconds(timeout_), settled)) {
       if (collective.running) {  // data is moving: that ends by itself
@@ -101,7 +102,7 @@ class Group : public LocalGroup, public std::enable_shared_from_this<Group> {
     absl::Status status;
     if (!collective.done) {
       if (failure_.ok()) {
-        failure_ = absl::UnavailableError(absl::StrCat("rank ", Missing(collective),
+        failure_ = absl::UnavailableError(absl::StrCat("rank ", LostRank(collective),
                                                        " is gone, in collective ", number, ", ",
                                                        AnyCall(collective)));
         changed_.notify_all();
@@ -143,11 +144,12 @@ class Group : public LocalGroup, public std::enable_shared_from_this<Group> {
     return "?";
   }
 
-  bool LostRank(const Collective& collective) const {
+  // The lowest rank that left without calling, or -1.
+  int LostRank(const Collective& collective) const {
     for (int rank = 0; rank < size_; ++rank) {
-      if (gone_[rank] && !collective.parts[rank].arrived) return true;
+      if (gone_[rank] && !collective.parts[rank].arrived) return rank;
     }
-    return false;
+    return -1;
   }
 
   void Move(const Collective& collective) const {

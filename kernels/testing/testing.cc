@@ -23,7 +23,7 @@ std::vector<double> HostTensor::ToDouble() const {
   return values;
 }
 
-void HostTensor::Set(const std::vector<double>& values) {
+void HostTensor::Set(const std::vector<double>& values) const {
   CHECK_EQ(static_cast<int64_t>(values.size()), tensor_.size());
   for (int64_t i = 0; i < tensor_.size(); ++i) {
     const float value = static_cast<float>(values[i]);

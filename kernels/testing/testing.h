@@ -23,7 +23,7 @@ class HostTensor {
   // Elements as doubles (f32, bf16 or i32).
   std::vector<double> ToDouble() const;
   // Rounds to the tensor's dtype (f32 or bf16).
-  void Set(const std::vector<double>& values);
+  void Set(const std::vector<double>& values) const;
 
  private:
   static int64_t Bytes(DType dtype, const std::vector<int64_t>& dims) {

@@ -16,6 +16,7 @@
 #include "data/bpe/byte_tokens.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "third_party/absl_compat/status_macros.h"
+#include "tools/flag_names.h"
 #include "tools/sample/sampler.h"
 #include "tools/sample/saved_model.h"
 #include "tools/trainer/exit_code.h"
@@ -115,8 +116,11 @@ absl::Status Run() {
 
 int main(int argc, char** argv) {
   absl::SetProgramUsageMessage("Generates text from a checkpoint of track1.");
-  absl::ParseCommandLine(argc, argv);
-  const absl::Status status = tools::Run();
+  absl::Status status = tools::CheckFlagNames(argc, argv);
+  if (status.ok()) {
+    absl::ParseCommandLine(argc, argv);
+    status = tools::Run();
+  }
   if (!status.ok()) {
     std::fprintf(stderr, "sample: %s\n", std::string(status.message()).c_str());
   }

@@ -26,7 +26,7 @@ constexpr double kMiB = 1 << 20;
 // 268665636 -> "268,665,636"
 std::string Grouped(int64_t value) {
   std::string text = absl::StrCat(value);
-  for (int64_t at = static_cast<int64_t>(text.size()) - 3; at > 0; at -= 3) text.insert(at, ",");
+  for (int64_t at = static_cast<int64_t>(text.size()) - 3; at > 0; at -= 3) text.insert(at, 1, ',');
   return text;
 }
 
