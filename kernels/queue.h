@@ -8,7 +8,11 @@
 #define KERNELS_QUEUE_H_
 
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "kernels/tensor.h"
 
@@ -35,6 +39,22 @@ struct OpTable {
   const QkvOps* qkv = nullptr;
 };
 
+// Ops recorded once, with their tensors, to be enqueued again and again: a CUDA graph.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+  // Enqueues all of it on the queue that recorded it, which outlives the recording.
+  virtual void Replay() = 0;
+};
+
+// A copy from the device that is under way.
+class Readback {
+ public:
+  virtual ~Readback() = default;
+  // Waits for the copy, and for nothing enqueued after it. The bytes live as long as this object.
+  virtual const void* Wait() = 0;
+};
+
 // An in-order executor. Used from one thread at a time.
 class Queue {
  public:
@@ -48,6 +68,25 @@ class Queue {
   // reused when the call returns; the host side of Download is valid after Synchronize().
   virtual void Upload(const void* host, Tensor tensor) = 0;
   virtual void Download(Tensor tensor, void* host) = 0;
+  // Copies a small tensor (losses, flags) to the host without making anybody wait.
+  virtual std::unique_ptr<Readback> StartDownload(Tensor tensor) = 0;
+
+  // Records what `enqueue` enqueues, without running it. `enqueue` has run once before on this
+  // queue, so that all its kernels are loaded and algorithms chosen, and only calls ops.
+  virtual std::unique_ptr<Recording> Record(const std::function<void()>& enqueue) = 0;
+
+  // Keeps for the next start what this one has found out about the device: which algorithms are
+  // fastest. Called once the first steps are over. Unavailable: the file cannot be written.
+  virtual absl::Status SaveTuning() { return absl::OkStatus(); }
+
+  // Makes ops() answer `table`, which outlives its stay, until the next call: kernels/trace puts
+  // a table here that notes each call and hands it on. Null restores the backend's own.
+  virtual void SetOps(const OpTable* table) = 0;
+  // Enqueues a time stamp, taken when everything enqueued before it is done, and returns its
+  // index: 0 for the first since the queue was made or TakeTimes() was called. Not to be recorded.
+  virtual int64_t MarkTime() = 0;
+  // Waits for all marks; their times in seconds since the first mark, by index. Forgets them.
+  virtual std::vector<double> TakeTimes() = 0;
 };
 
 // A device: where memory comes from. Allocation happens before step 0 only.

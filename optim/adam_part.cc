@@ -38,14 +38,17 @@ void AdamPart::Bind(const kernels::Arena& arena, Tensor tree_scratch) {
   if (!items_.empty()) rates_ = arena.Get(rates_id_);
 }
 
-absl::Status AdamPart::Step(double lr_multiplier, int64_t t, Queue& queue) {
-  if (items_.empty()) return absl::OkStatus();
+void AdamPart::SetRates(double lr_multiplier, int64_t t, Queue& queue) {
+  if (items_.empty()) return;
   for (size_t i = 0; i < items_.size(); ++i) {
     const Rates rates = AdamRates(items_[i].row, lr_multiplier, t);
     host_rates_[2 * i] = static_cast<float>(rates.step);
     host_rates_[2 * i + 1] = static_cast<float>(rates.decay);
   }
   queue.Upload(host_rates_.data(), rates_);
+}
+
+absl::Status AdamPart::Step(Tensor guard, Queue& queue) {
   for (Item& item : items_) item.buffer->LaunchReduce(queue);
   for (size_t i = 0; i < items_.size(); ++i) {
     Item& item = items_[i];
@@ -58,6 +61,7 @@ absl::Status AdamPart::Step(double lr_multiplier, int64_t t, Queue& queue) {
                            .m = item.m.Slice(0, n),
                            .v = item.v.Slice(0, n),
                            .rates = rates_.At(static_cast<int64_t>(i)),
+                           .guard = guard,
                            .beta1 = static_cast<float>(item.row.beta1),
                            .beta2 = static_cast<float>(item.row.beta2),
                            .eps = static_cast<float>(item.row.eps)},

@@ -21,9 +21,11 @@ class AdamPart {
            comm::Communicator& comm, kernels::ArenaPlan* plan);
   void Bind(const kernels::Arena& arena, kernels::Tensor tree_scratch);
 
+  // Uploads the next step's rates. `t` is the number of that update, from 1.
+  void SetRates(double lr_multiplier, int64_t t, kernels::Queue& queue);
   // All reductions are launched first; then, in the same order, each parameter's own chunk is
-  // updated and its gather launched. `t` is the number of this update, from 1.
-  absl::Status Step(double lr_multiplier, int64_t t, kernels::Queue& queue);
+  // updated and its gather launched. `guard` as AdamArgs::guard.
+  absl::Status Step(kernels::Tensor guard, kernels::Queue& queue);
   void Drain(kernels::Queue& queue);
 
   absl::Status GatherState(kernels::Tensor stage, kernels::Queue& queue,

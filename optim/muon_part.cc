@@ -88,6 +88,7 @@ void MuonPart::Bind(const kernels::Arena& arena, Tensor tree_scratch) {
 }
 
 void MuonPart::SetRates(double lr_multiplier, double momentum, Queue& queue) {
+  if (items_.empty()) return;
   host_rates_[0] = static_cast<float>(momentum);
   for (size_t i = 0; i < matrices_.size(); ++i) {
     const Rates rates = MuonRates(matrices_[i].row, matrices_[i].spec, lr_multiplier);
@@ -97,12 +98,12 @@ void MuonPart::SetRates(double lr_multiplier, double momentum, Queue& queue) {
   queue.Upload(host_rates_.data(), rates_);
 }
 
-void MuonPart::Update(const Item& item, Queue& queue) const {
+void MuonPart::Update(const Item& item, Tensor guard, Queue& queue) const {
   const ShardedBuffer& buffer = *item.buffer;
   const int64_t n = buffer.own_size();
   if (n == 0) return;
   kernels::MomentumUpdate(buffer.own_gradient().Slice(0, n), item.momentum.Slice(0, n),
-                          rates_.Slice(0, 1), direction_.Slice(0, n), queue);
+                          rates_.Slice(0, 1), guard, direction_.Slice(0, n), queue);
   for (const Run& run : item.runs) {
     const auto view = [&run](const Tensor& flat) {
       return flat.Slice(run.begin, run.size()).Reshape({run.batch, run.rows, run.cols});
@@ -110,18 +111,16 @@ void MuonPart::Update(const Item& item, Queue& queue) const {
     orthogonalizer_->Orthogonalize(view(direction_), workspace_, view(orthogonal_), queue);
     kernels::MatrixUpdate(view(buffer.own_value()), view(orthogonal_),
                           step_rates_.Slice(run.rate, run.batch),
-                          decay_rates_.Slice(run.rate, run.batch), queue);
+                          decay_rates_.Slice(run.rate, run.batch), guard, queue);
   }
 }
 
-absl::Status MuonPart::Step(double lr_multiplier, double momentum, Queue& queue) {
-  if (items_.empty()) return absl::OkStatus();
-  SetRates(lr_multiplier, momentum, queue);
+absl::Status MuonPart::Step(Tensor guard, Queue& queue) {
   for (Item& item : items_) item.buffer->LaunchReduce(queue);
   for (Item& item : items_) {
     ABSL_RETURN_IF_ERROR(item.buffer->WaitReduce(queue));
     item.buffer->LoadOwnValue(queue);
-    Update(item, queue);
+    Update(item, guard, queue);
     item.buffer->LaunchGather(queue);
   }
   for (Item& item : items_) ABSL_RETURN_IF_ERROR(item.buffer->FinishGather(queue));

@@ -24,9 +24,12 @@ class MuonPart {
            kernels::ArenaPlan* plan);
   void Bind(const kernels::Arena& arena, kernels::Tensor tree_scratch);
 
+  // Uploads the next step's rates.
+  void SetRates(double lr_multiplier, double momentum, kernels::Queue& queue);
   // All groups' reductions are in flight before the first wait; then, in group order, wait,
-  // update and launch the gather; at last, in group order, finish the gathers.
-  absl::Status Step(double lr_multiplier, double momentum, kernels::Queue& queue);
+  // update and launch the gather; at last, in group order, finish the gathers. `guard` as in
+  // kernels::MatrixUpdate.
+  absl::Status Step(kernels::Tensor guard, kernels::Queue& queue);
   void Drain(kernels::Queue& queue);
 
   absl::Status GatherState(kernels::Tensor stage, kernels::Queue& queue,
@@ -55,8 +58,7 @@ class MuonPart {
   // Also appends to matrices_. `rows`: of all members.
   std::vector<Run> OwnRuns(const ShardedBuffer& buffer, const std::vector<ParamRow>& rows,
                            int rank);
-  void SetRates(double lr_multiplier, double momentum, kernels::Queue& queue);
-  void Update(const Item& item, kernels::Queue& queue) const;
+  void Update(const Item& item, kernels::Tensor guard, kernels::Queue& queue) const;
 
   const std::unique_ptr<Orthogonalizer> orthogonalizer_;
   std::vector<Item> items_;

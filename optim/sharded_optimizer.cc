@@ -101,23 +101,38 @@ absl::StatusOr<std::unique_ptr<ShardedOptimizer>> ShardedOptimizer::Create(
   return self;
 }
 
-absl::Status ShardedOptimizer::Step(const StepRates& rates, Queue& queue) {
-  const absl::Status status = RunStep(rates, queue);
-  if (!status.ok()) {
-    adam_->Drain(queue);
-    muon_->Drain(queue);
+absl::Status ShardedOptimizer::Step(const StepRates& rates, Tensor guard, Queue& queue) {
+  adam_->SetRates(rates.lr_multiplier, updates_ + 1, queue);
+  muon_->SetRates(rates.lr_multiplier, rates.momentum, queue);
+  if (recording_enabled_ && ran_ && comm_.size() == 1) {
+    if (recording_ == nullptr) {
+      recording_ = queue.Record([this, guard, &queue] {
+        const absl::Status status = Update(guard, queue);
+        CHECK(status.ok()) << status;  // the only rank waits for nobody
+      });
+      recorded_guard_ = guard.data();
+    }
+    CHECK(guard.data() == recorded_guard_) << "the recorded update has another guard";
+    recording_->Replay();
+  } else {
+    const absl::Status status = Update(guard, queue);
+    if (!status.ok()) {
+      adam_->Drain(queue);
+      muon_->Drain(queue);
+      return status;
+    }
+    ran_ = true;
   }
-  return status;
-}
-
-absl::Status ShardedOptimizer::RunStep(const StepRates& rates, Queue& queue) {
-  ABSL_RETURN_IF_ERROR(adam_->Step(rates.lr_multiplier, updates_ + 1, queue));
-  ABSL_RETURN_IF_ERROR(muon_->Step(rates.lr_multiplier, rates.momentum, queue));
   ++updates_;
   return absl::OkStatus();
 }
 
-std::optional<NonFinite> ShardedOptimizer::FirstNonFiniteGradient(Queue& queue) {
+absl::Status ShardedOptimizer::Update(Tensor guard, Queue& queue) {
+  ABSL_RETURN_IF_ERROR(adam_->Step(guard, queue));
+  return muon_->Step(guard, queue);
+}
+
+void ShardedOptimizer::LaunchFiniteCheck(Queue& queue) {
   const int leaves = slots_.leaves();
   int64_t place = 0;
   for (const Parameter& parameter : parameters_) {
@@ -126,20 +141,30 @@ std::optional<NonFinite> ShardedOptimizer::FirstNonFiniteGradient(Queue& queue) 
       kernels::FirstNonFinite(grad.At(leaf), found_.Slice(place, 1), queue);
     }
   }
-  std::vector<int64_t> found(found_.size());
-  queue.Download(found_, found.data());
-  queue.Synchronize();
-  const auto first = std::find_if(found.begin(), found.end(), [](int64_t at) { return at >= 0; });
-  if (first == found.end()) return std::nullopt;
-  const int64_t at = first - found.begin();
+}
+
+std::optional<NonFinite> ShardedOptimizer::DecodeFound(const int64_t* found) const {
+  const int leaves = slots_.leaves();
+  const int64_t* const end = found + found_.size();
+  const int64_t* const first = std::find_if(found, end, [](int64_t at) { return at >= 0; });
+  if (first == end) return std::nullopt;
+  const int64_t at = first - found;
   return NonFinite{.name = parameters_[at / leaves].spec.name,
                    .parameter = static_cast<int>(at / leaves),
                    .leaf = static_cast<int>(at % leaves),
                    .index = *first};
 }
 
-absl::Status ShardedOptimizer::CheckFinite(Queue& queue) {
-  const std::optional<NonFinite> local = FirstNonFiniteGradient(queue);
+std::optional<NonFinite> ShardedOptimizer::FirstNonFiniteGradient(Queue& queue) {
+  LaunchFiniteCheck(queue);
+  std::vector<int64_t> found(found_.size());
+  queue.Download(found_, found.data());
+  queue.Synchronize();
+  return DecodeFound(found.data());
+}
+
+absl::Status ShardedOptimizer::AgreeOnNonFinite(const std::optional<NonFinite>& local,
+                                                Queue& queue) {
   const Tensor mine = agreed_.Slice(comm_.rank(), 1);
   int64_t row[3] = {-1, 0, 0};
   if (local.has_value()) {

@@ -2,8 +2,7 @@
 //
 //   ABSL_ASSIGN_OR_RETURN(auto optimizer, optim::ShardedOptimizer::Create(...));
 //   ... backward fills parameters[i].grad ...
-//   ABSL_RETURN_IF_ERROR(optimizer->CheckFinite(queue));   // optional: stops before any update
-//   ABSL_RETURN_IF_ERROR(optimizer->Step({.lr_multiplier = 1, .momentum = 0.95}, queue));
+//   ABSL_RETURN_IF_ERROR(optimizer->Step({.lr_multiplier = 1, .momentum = 0.95}, {}, queue));
 #ifndef OPTIM_SHARDED_OPTIMIZER_H_
 #define OPTIM_SHARDED_OPTIMIZER_H_
 
@@ -58,13 +57,32 @@ class ShardedOptimizer {
   // up: their contents are undefined afterwards, and the caller clears them for the next step.
   // A zero gradient (or one that a rank never wrote, its memory being zero) counts as zero.
   // Errors are those of the collectives; the weights are then a mixture and the run is over.
-  absl::Status Step(const StepRates& rates, kernels::Queue& queue);
+  //
+  // guard: i32 [1] on the device, the same value on all ranks, or empty: always on. If it is zero
+  // when the queue gets there, no bit of weights and state changes, but updates() counts the step:
+  // the host does not know. A run that goes on afterwards has to start from a saved state.
+  //
+  // queue and guard are the same in each call. A rank that is alone records its update in the
+  // second call and replays it from then on.
+  absl::Status Step(const StepRates& rates, kernels::Tensor guard, kernels::Queue& queue);
+  // Off: each op is called again in each step, so that a trace sees it. On at first.
+  void set_recording(bool on) { recording_enabled_ = on; }
 
-  // The first NaN or infinity in this rank's gradients, in the order of the parameters. Not
-  // collective; the host waits. To be called before Step.
+  // Enqueues the search for NaN and infinity in this rank's gradients; found() gets the answers.
+  // Not collective. To be called before Step, which uses up the gradients.
+  void LaunchFiniteCheck(kernels::Queue& queue);
+  // i64 [parameters * leaves], on the device: per parameter and leaf the first place that is not
+  // finite, or -1. Of the latest LaunchFiniteCheck.
+  kernels::Tensor found() const { return found_; }
+  // `found`: a host copy of found(). The first of them in the order of the parameters.
+  std::optional<NonFinite> DecodeFound(const int64_t* found) const;
+  // The three in one; the host waits.
   std::optional<NonFinite> FirstNonFiniteGradient(kernels::Queue& queue);
-  // Collective: all ranks agree. FailedPrecondition names rank, tensor and position.
-  absl::Status CheckFinite(kernels::Queue& queue);
+  // Collective: tells all ranks what each found. FailedPrecondition names rank, tensor and
+  // position of the first. The host waits.
+  absl::Status AgreeOnNonFinite(const std::optional<NonFinite>& local, kernels::Queue& queue);
+  // The latest `steps` calls of Step met a zero guard, as the host has learnt since.
+  void ForgetUpdates(int64_t steps) { updates_ -= steps; }
 
   // Collective; every rank gets all of it. The host waits.
   absl::StatusOr<OptimizerState> GatherState(kernels::Queue& queue);
@@ -81,7 +99,7 @@ class ShardedOptimizer {
   ShardedOptimizer(const OptimizerConfig& config, const std::vector<kernels::Parameter>& parameters,
                    StepLayout layout, comm::Communicator& comm, const SlotPlan& slots);
 
-  absl::Status RunStep(const StepRates& rates, kernels::Queue& queue);
+  absl::Status Update(kernels::Tensor guard, kernels::Queue& queue);
 
   const OptimizerConfig config_;
   const std::vector<kernels::Parameter>& parameters_;
@@ -92,9 +110,13 @@ class ShardedOptimizer {
   std::unique_ptr<AdamPart> adam_;
   std::unique_ptr<MuonPart> muon_;
   kernels::Tensor state_stage_;  // f32, one whole padded buffer
-  kernels::Tensor found_;        // i64 [parameters * leaves]: FirstNonFinite
+  kernels::Tensor found_;        // i64 [parameters * leaves]
   kernels::Tensor agreed_;       // i64 [ranks, 3]
   int64_t updates_ = 0;
+  bool recording_enabled_ = true;
+  bool ran_ = false;                               // the update, op by op
+  std::unique_ptr<kernels::Recording> recording_;  // of it, where there is only one rank
+  const void* recorded_guard_ = nullptr;
 };
 
 }  // namespace optim

@@ -164,7 +164,7 @@ std::vector<double> ScalarAdam(double lr, double beta1, double eps, const std::v
                                                kernels::CpuBackend());
     for (double each : g) {
       grad.Set({kSlots * each});
-      ASSERT_TRUE(optimizer->Step({}, queue).ok());
+      ASSERT_TRUE(optimizer->Step({}, {}, queue).ok());
       queue.Synchronize();
       weights.push_back(value.ToDouble()[0]);
     }
@@ -214,7 +214,7 @@ TEST(ShardedOptimizer, T1_51_NesterovGolden) {
     const double g[] = {1, 2, -1}, want[] = {0.0975, 0.240125, 0.035619};
     for (int i = 0; i < 3; ++i) {
       grad.Set({kSlots * g[i]});
-      ASSERT_TRUE(optimizer->Step({.lr_multiplier = 1, .momentum = 0.95}, queue).ok());
+      ASSERT_TRUE(optimizer->Step({.lr_multiplier = 1, .momentum = 0.95}, {}, queue).ok());
       const OptimizerState state = *optimizer->GatherState(queue);
       ASSERT_EQ(state.tensors[0].name, "muon.momentum/w");
       const float m = *reinterpret_cast<const float*>(state.tensors[0].bytes.data());
@@ -238,7 +238,7 @@ TEST(ShardedOptimizer, T1_48_ZeroGradientsChangeNothing) {
         std::fill_n(parameter.grad.f32(), parameter.grad.size(), 0.0f);
       }
       if (comm.rank() == 1 && step == 0) std::fill_n(head.grad.f32(), head.grad.size(), 3.0f);
-      ASSERT_TRUE(rank.optimizer->Step({.lr_multiplier = 1, .momentum = 0.85}, queue).ok());
+      ASSERT_TRUE(rank.optimizer->Step({.lr_multiplier = 1, .momentum = 0.85}, {}, queue).ok());
       queue.Synchronize();
       // The first update of a zero weight is -lr, in bf16.
       if (step == 0) {
@@ -260,7 +260,9 @@ TEST(ShardedOptimizer, O6_NonFiniteGradientIsNamed) {
     comm::RunRanks(3, [&](comm::Communicator& comm, kernels::Queue& queue) {
       ToyRank rank(ToyConfig(), specs, comm, deterministic);
       rank.toy.SetGradients(rank.run, 0);
-      EXPECT_TRUE(rank.optimizer->CheckFinite(queue).ok());
+      EXPECT_TRUE(
+          rank.optimizer->AgreeOnNonFinite(rank.optimizer->FirstNonFiniteGradient(queue), queue)
+              .ok());
       const size_t bad = 5;
       if (comm.rank() == 1) {  // slots 3 to 5; the second of them if there is a leaf for each
         const kernels::Tensor grad = rank.toy.parameters()[bad].grad;
@@ -273,7 +275,8 @@ TEST(ShardedOptimizer, O6_NonFiniteGradientIsNamed) {
       } else {
         EXPECT_FALSE(rank.optimizer->FirstNonFiniteGradient(queue).has_value());
       }
-      const absl::Status status = rank.optimizer->CheckFinite(queue);
+      const absl::Status status =
+          rank.optimizer->AgreeOnNonFinite(rank.optimizer->FirstNonFiniteGradient(queue), queue);
       EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
       const std::string want =
           absl::StrCat("gradient of ", specs[bad].name, " is not finite at element 17 (rank 1, ",
@@ -281,6 +284,38 @@ TEST(ShardedOptimizer, O6_NonFiniteGradientIsNamed) {
       EXPECT_NE(std::string(status.message()).find(want), std::string::npos) << status;
       EXPECT_EQ(rank.toy.Weights(), before);
       EXPECT_EQ(rank.optimizer->updates(), 0);
+    });
+  }
+}
+
+// A step that the device calls off: NaN everywhere, yet weights and state keep their bits.
+TEST(ShardedOptimizer, ZeroGuardLeavesWeightsAndState) {
+  const std::vector<ParameterSpec> specs = ToySpecs(2, 3);
+  for (bool deterministic : {false, true}) {
+    comm::RunRanks(3, [&](comm::Communicator& comm, kernels::Queue& queue) {
+      ToyRank rank(ToyConfig(), specs, comm, deterministic);
+      ASSERT_TRUE(rank.Train(0, 1, queue).ok());
+      const Weights weights = rank.toy.Weights();
+      const OptimizerState state = *rank.optimizer->GatherState(queue);
+      for (const kernels::Parameter& parameter : rank.toy.parameters()) {
+        std::fill_n(parameter.grad.f32(), parameter.grad.size(), NAN);
+      }
+      const kernels::testing::HostTensor guard(DType::kI32, {1});
+      ASSERT_TRUE(rank.optimizer->Step(ToyRank::RatesAt(1), guard, queue).ok());
+      queue.Synchronize();
+      EXPECT_EQ(rank.toy.Weights(), weights);
+      EXPECT_EQ(rank.optimizer->updates(), 2);
+      const OptimizerState after = *rank.optimizer->GatherState(queue);
+      ASSERT_EQ(after.tensors.size(), state.tensors.size());
+      for (size_t i = 0; i < state.tensors.size(); ++i) {
+        EXPECT_EQ(after.tensors[i].bytes, state.tensors[i].bytes) << state.tensors[i].name;
+      }
+      // And with any other guard the next step is taken.
+      guard.get().i32()[0] = 1;
+      rank.toy.SetGradients(rank.run, 2);
+      ASSERT_TRUE(rank.optimizer->Step(ToyRank::RatesAt(2), guard, queue).ok());
+      queue.Synchronize();
+      EXPECT_NE(rank.toy.Weights(), weights);
     });
   }
 }

@@ -128,7 +128,7 @@ struct ToyRank {
   absl::Status Train(int begin, int end, kernels::Queue& queue) {
     for (int step = begin; step < end; ++step) {
       toy.SetGradients(run, step);
-      const absl::Status status = optimizer->Step(RatesAt(step), queue);
+      const absl::Status status = optimizer->Step(RatesAt(step), {}, queue);
       if (!status.ok()) return status;
     }
     queue.Synchronize();

@@ -3,11 +3,21 @@
 #include "absl/strings/str_cat.h"
 #include "optim/build_choices.h"
 
+// The values of the flags, as words.
+#define TOOLS_STRING_INNER(x) #x
+#define TOOLS_STRING(x) TOOLS_STRING_INNER(x)
+
 namespace tools {
+namespace {
+
+const char kKernels[] = TOOLS_STRING(TOOLS_KERNELS);
+const char kComm[] = TOOLS_STRING(TOOLS_COMM);
+
+}  // namespace
 
 std::string CompositionText(absl::string_view program) {
-  return absl::StrCat("nanospeed ", program, ": kernels=cpu comm=local ", optim::BuildChoices(),
-                      ", compiled by ", __VERSION__);
+  return absl::StrCat("nanospeed ", program, ": kernels=", kKernels, " comm=", kComm, " ",
+                      optim::BuildChoices(), ", compiled by ", __VERSION__);
 }
 
 }  // namespace tools

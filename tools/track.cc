@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,8 @@
 #include "tools/trainer/exit_code.h"
 #include "tools/trainer/interrupt.h"
 #include "tools/trainer/plan_text.h"
+#include "tools/trainer/ranks.h"
+#include "tools/trainer/run_trace.h"
 #include "tools/trainer/train.h"
 #include "tools/working_folder.h"
 
@@ -43,7 +46,12 @@ ABSL_FLAG(int64_t, seed, 0, "Seed of the initial weights.");
 ABSL_FLAG(bool, deterministic, false,
           "Add slot gradients along a fixed tree: the same bits for every --world_size and "
           "--slots_per_pass, at the price of memory and speed.");
-ABSL_FLAG(int64_t, world_size, 1, "Ranks, as threads of this process.");
+ABSL_FLAG(
+    int64_t, world_size, 0,
+    "Ranks: threads of this process, or (--config=nccl) the processes that mpirun or torchrun "
+    "started. 0: as many as were started, else one.");
+ABSL_FLAG(std::string, device, "",
+          "cpu or cuda. Empty: cuda in a build with --config=cuda, else cpu.");
 ABSL_FLAG(int64_t, threads, 0, "CPU threads for the ops. 0: one per core.");
 ABSL_FLAG(std::string, init_from, "", "Safetensors file with the initial weights.");
 ABSL_FLAG(std::string, save_init, "", "Where to write the initial weights.");
@@ -53,6 +61,11 @@ ABSL_FLAG(int64_t, checkpoint_every, 0,
 ABSL_FLAG(int64_t, keep_checkpoints, 3, "How many checkpoints stay.");
 ABSL_FLAG(bool, resume, false, "Go on from the latest checkpoint in --out_dir.");
 ABSL_FLAG(std::string, metrics, "", "File of one JSON object a step.");
+ABSL_FLAG(
+    std::string, trace, "",
+    "File for a Perfetto or Chrome trace of phases, collectives and ops. The traced steps run "
+    "op by op.");
+ABSL_FLAG(int64_t, trace_steps, 3, "Steps that are traced, from the second on.");
 ABSL_FLAG(bool, plan, false,
           "Print parameters, groups, padding, collectives, memory and FLOPs, then exit.");
 ABSL_FLAG(absl::Duration, comm_timeout, absl::Minutes(10), "How long a rank waits for the others.");
@@ -79,6 +92,7 @@ TrackFlags FromCommandLine() {
   flags.seed = absl::GetFlag(FLAGS_seed);
   flags.deterministic = absl::GetFlag(FLAGS_deterministic);
   flags.world_size = absl::GetFlag(FLAGS_world_size);
+  flags.device = absl::GetFlag(FLAGS_device);
   flags.threads = absl::GetFlag(FLAGS_threads);
   flags.init_from = absl::GetFlag(FLAGS_init_from);
   flags.save_init = absl::GetFlag(FLAGS_save_init);
@@ -92,29 +106,60 @@ TrackFlags FromCommandLine() {
   return flags;
 }
 
+// Null without --trace. Writes an empty trace, so that an unwritable file is found before training.
+absl::StatusOr<std::unique_ptr<RunTrace>> MakeTrace() {
+  const std::string path = absl::GetFlag(FLAGS_trace);
+  const int64_t steps = absl::GetFlag(FLAGS_trace_steps);
+  if (path.empty()) return nullptr;
+  if (steps < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--trace_steps=", steps, ": must be at least 1"));
+  }
+  auto trace = std::make_unique<RunTrace>(TraceWindow{.skip = 1, .steps = steps});
+  const absl::Status written = trace->Write(path);
+  if (!written.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--trace=", path, ": cannot write it: ", written.message()));
+  }
+  return trace;
+}
+
 absl::Status Run(const char* track, const std::vector<char*>& positional) {
   ABSL_RETURN_IF_ERROR(EnterCallersFolder());
   if (positional.size() > 1) {
     return absl::InvalidArgumentError(absl::StrCat(
         "\"", positional[1], "\": not a flag; all arguments are flags, such as --steps=100"));
   }
-  ABSL_ASSIGN_OR_RETURN(const Configured configured, Configure(FromCommandLine()));
+  ABSL_ASSIGN_OR_RETURN(const Processes processes, ProcessesOfRun());
+  TrackFlags flags = FromCommandLine();
+  if (flags.world_size == 0) flags.world_size = processes.size;
+  ABSL_ASSIGN_OR_RETURN(const Configured configured, Configure(flags));
   const TrainConfig& config = configured.config;
   if (absl::GetFlag(FLAGS_plan)) {
     ABSL_ASSIGN_OR_RETURN(const std::string text, PlanText(config));
     std::fputs(text.c_str(), stdout);
     return absl::OkStatus();
   }
-  ABSL_ASSIGN_OR_RETURN(
-      const std::unique_ptr<RunLog> log,
-      RunLog::Create(config.metrics, config.resume, config.total_steps(), stdout));
+  // One process speaks for all.
+  const bool speaks = processes.rank == 0;
+  ABSL_ASSIGN_OR_RETURN(const std::unique_ptr<RunLog> log,
+                        RunLog::Create(speaks ? config.metrics : "", config.resume,
+                                       config.total_steps(), speaks ? stdout : nullptr));
   log->Text(absl::StrCat(CompositionText(track), "\n", configured.notes));
   const int64_t lines = config.recipe.preset == "demo" ? absl::GetFlag(FLAGS_sample_lines) : 0;
+  std::unique_ptr<RunTrace> trace;
+  if (speaks) {
+    ABSL_ASSIGN_OR_RETURN(trace, MakeTrace());
+  }
   InstallInterruptHandlers();
-  ABSL_RETURN_IF_ERROR(Train(config, *log, [&](const TrainedModel& trained) -> absl::Status {
+  const auto when_done = [&](const TrainedModel& trained) -> absl::Status {
     if (lines <= 0) return absl::OkStatus();
     return LogDemoEnding(config, trained, static_cast<int>(lines), *log);
-  }));
+  };
+  const absl::Status finished = Train(config, *log, when_done, trace.get());
+  // Of a run that failed as well: it shows what came before.
+  if (trace != nullptr) ABSL_RETURN_IF_ERROR(trace->Write(absl::GetFlag(FLAGS_trace)));
+  ABSL_RETURN_IF_ERROR(finished);
   return log->Close();
 }
 

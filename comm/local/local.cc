@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "comm/alone.h"
 #include "comm/local/reduce.h"
 #include "third_party/absl_compat/check.h"
 
@@ -184,18 +185,22 @@ class LocalCommunicator : public Communicator {
                        kernels::Queue& queue) override {
     CHECK_EQ(in.size(), out.size() * size()) << label;
     CHECK_EQ(in.dtype(), out.dtype()) << label;
+    if (!IsCpu(queue)) return size() == 1 ? alone_->ReduceScatter(label, in, out, op, queue) : No();
     return Post("reduce_scatter", label, CollectiveKind::kReduceScatter, in, out, op, 0, queue);
   }
   Future AllGather(absl::string_view label, Tensor in, Tensor out, kernels::Queue& queue) override {
     CHECK_EQ(out.size(), in.size() * size()) << label;
     CHECK_EQ(in.dtype(), out.dtype()) << label;
+    if (!IsCpu(queue)) return size() == 1 ? alone_->AllGather(label, in, out, queue) : No();
     return Post("all_gather", label, CollectiveKind::kAllGather, in, out, ReduceOp::kSum, 0, queue);
   }
   Future AllReduce(absl::string_view label, Tensor x, ReduceOp op, kernels::Queue& queue) override {
+    if (!IsCpu(queue)) return size() == 1 ? alone_->AllReduce(label, x, op, queue) : No();
     return Post("all_reduce", label, CollectiveKind::kAllReduce, x, x, op, 0, queue);
   }
   Future Broadcast(absl::string_view label, Tensor x, int root, kernels::Queue& queue) override {
     CHECK(root >= 0 && root < size()) << label << ": root " << root;
+    if (!IsCpu(queue)) return size() == 1 ? alone_->Broadcast(label, x, root, queue) : No();
     return Post("broadcast", label, CollectiveKind::kBroadcast, x, x, ReduceOp::kSum, root, queue);
   }
   absl::Status Barrier(absl::string_view label) override {
@@ -204,9 +209,22 @@ class LocalCommunicator : public Communicator {
                  Part{.call = absl::StrCat("barrier(", label, ")")});
     return group_->Wait(number);
   }
-  void Abort(const absl::Status& reason) override { group_->Abort(rank_, reason); }
+  void Abort(const absl::Status& reason) override {
+    group_->Abort(rank_, reason);
+    alone_->Abort(reason);
+  }
 
  private:
+  static bool IsCpu(const kernels::Queue& queue) {
+    return queue.device() == kernels::DeviceKind::kCpu;
+  }
+  static Future No() {
+    return Future([](kernels::Queue&) {
+      return absl::FailedPreconditionError(
+          "the local backend moves CPU tensors only; build with --config=nccl for several GPUs");
+    });
+  }
+
   Future Post(absl::string_view name, absl::string_view label, CollectiveKind kind, Tensor in,
               Tensor out, ReduceOp op, int root, kernels::Queue& queue) {
     CHECK(queue.device() == kernels::DeviceKind::kCpu) << "the local backend moves CPU tensors";
@@ -221,6 +239,8 @@ class LocalCommunicator : public Communicator {
 
   const std::shared_ptr<Group> group_;
   const int rank_;
+  // A queue of another device, possible with one rank only.
+  const std::unique_ptr<Communicator> alone_ = MakeAlone("local");
   int64_t next_ = 0;
 };
 

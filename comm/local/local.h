@@ -1,6 +1,9 @@
 // Ranks as threads of this process. Reductions add the ranks in rank order, in f32, so the
 // same inputs give the same bits every time.
 //
+// Queues are the CPU's. With one rank a queue of any device will do (see alone.h); with several,
+// a collective on such a queue fails with FailedPrecondition.
+//
 //   auto group = comm::LocalGroup::Create(4, absl::Seconds(60));
 //   std::thread([&] { auto comm = group->Join(2); ... });   // one Join per rank and thread
 #ifndef COMM_LOCAL_LOCAL_H_

@@ -2,10 +2,14 @@
 
 #include <atomic>
 #include <cmath>
+#include <cstring>
+#include <functional>
+#include <memory>
 #include <vector>
 
 #include "comm/test_ranks.h"
 #include "gtest/gtest.h"
+#include "kernels/ops/elementwise.h"
 #include "kernels/testing/testing.h"
 
 namespace comm {
@@ -143,6 +147,91 @@ TEST(Local, C3_AStuckRankIsATimeoutThatNamesIt) {
         EXPECT_NE(status.message().find("not called by rank 1"), absl::string_view::npos) << status;
       },
       absl::Milliseconds(50));
+}
+
+// A queue that says it is a GPU's, with the one op that a single rank needs.
+class OtherDevice : public kernels::Queue, kernels::ElementwiseOps {
+ public:
+  OtherDevice() { ops_.elementwise = this; }
+  int copies() const { return copies_; }
+
+  const kernels::OpTable& ops() const override { return ops_; }
+  kernels::DeviceKind device() const override { return kernels::DeviceKind::kCuda; }
+  void Synchronize() override { ADD_FAILURE() << "nothing is to wait"; }
+  void Upload(const void*, Tensor) override { ADD_FAILURE(); }
+  void Download(Tensor, void*) override { ADD_FAILURE(); }
+  std::unique_ptr<kernels::Readback> StartDownload(Tensor) override {
+    ADD_FAILURE();
+    return nullptr;
+  }
+  std::unique_ptr<kernels::Recording> Record(const std::function<void()>&) override {
+    ADD_FAILURE();
+    return nullptr;
+  }
+  void SetOps(const kernels::OpTable*) override { ADD_FAILURE(); }
+  int64_t MarkTime() override {
+    ADD_FAILURE();
+    return 0;
+  }
+  std::vector<double> TakeTimes() override {
+    ADD_FAILURE();
+    return {};
+  }
+
+ private:
+  void Copy(Tensor x, Tensor y, Queue&) const override {
+    ++copies_;
+    std::memcpy(y.data(), x.data(), x.bytes());
+  }
+  void FillZero(Tensor, Queue&) const override { ADD_FAILURE(); }
+  void Add(Tensor, Tensor, Queue&) const override { ADD_FAILURE(); }
+  void Sum(Tensor, Tensor, Tensor, Queue&) const override { ADD_FAILURE(); }
+  void Scale(Tensor, float, Queue&) const override { ADD_FAILURE(); }
+  void RowSums(Tensor, Tensor, Queue&) const override { ADD_FAILURE(); }
+  void FirstNonFinite(Tensor, Tensor, Queue&) const override { ADD_FAILURE(); }
+  void PoisonIfFound(Tensor, Tensor, Queue&) const override { ADD_FAILURE(); }
+  void ClearUnlessFinite(Tensor, Tensor, Queue&) const override { ADD_FAILURE(); }
+
+  kernels::OpTable ops_;
+  mutable int copies_ = 0;
+};
+
+TEST(Local, C1_OneRankOnAnotherDevice) {
+  RunRanks(1, [](Communicator& comm, kernels::Queue&) {
+    OtherDevice queue;
+    const HostTensor x(DType::kF32, {2}), y(DType::kF32, {2});
+    x.Set({1, 2});
+    const Tensor in(x.get().data(), DType::kF32, {2}, kernels::DeviceKind::kCuda);
+    const Tensor out(y.get().data(), DType::kF32, {2}, kernels::DeviceKind::kCuda);
+    EXPECT_TRUE(comm.ReduceScatter("a", in, out, ReduceOp::kAvg, queue).Wait(queue).ok());
+    EXPECT_EQ(y.ToDouble(), x.ToDouble());
+    EXPECT_TRUE(comm.AllGather("b", out, in, queue).Wait(queue).ok());
+    EXPECT_TRUE(comm.AllGather("b", out, out, queue).Wait(queue).ok());
+    EXPECT_TRUE(comm.AllReduce("c", in, ReduceOp::kSum, queue).Wait(queue).ok());
+    EXPECT_TRUE(comm.Broadcast("d", in, 0, queue).Wait(queue).ok());
+    EXPECT_TRUE(comm.Barrier("e").ok());
+    EXPECT_EQ(queue.copies(), 2);
+    EXPECT_EQ(x.ToDouble(), (std::vector<double>{1, 2}));
+    comm.Abort(absl::InternalError("bad"));
+    EXPECT_FALSE(comm.AllGather("b", in, out, queue).Wait(queue).ok());
+    EXPECT_FALSE(comm.Barrier("e").ok());
+  });
+}
+
+TEST(Local, SeveralRanksAreForTheCpu) {
+  RunRanks(2, [](Communicator& comm, kernels::Queue&) {
+    OtherDevice queue;
+    const HostTensor x(DType::kF32, {2}), y(DType::kF32, {1});
+    const std::vector<absl::Status> all = {
+        comm.ReduceScatter("a", x, y, ReduceOp::kSum, queue).Wait(queue),
+        comm.AllGather("b", y, x, queue).Wait(queue),
+        comm.AllReduce("c", x, ReduceOp::kSum, queue).Wait(queue),
+        comm.Broadcast("d", x, 0, queue).Wait(queue)};
+    for (const absl::Status& status : all) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+      EXPECT_NE(status.message().find("--config=nccl"), absl::string_view::npos) << status;
+    }
+  });
 }
 
 TEST(FutureDeathTest, MustBeWaitedForOnce) {

@@ -1,12 +1,15 @@
 #include "kernels/cpu/cpu_backend.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/thread_pool.h"
@@ -54,10 +57,31 @@ struct Engine {
   const OpTable table;
 };
 
+class CopiedBytes : public Readback {
+ public:
+  explicit CopiedBytes(const Tensor& tensor)
+      : bytes_(static_cast<const char*>(tensor.data()),
+               static_cast<const char*>(tensor.data()) + tensor.bytes()) {}
+  const void* Wait() override { return bytes_.data(); }
+
+ private:
+  const std::vector<char> bytes_;
+};
+
+// On an executor that runs each op at once, enqueueing again is calling again.
+class RepeatedCall : public Recording {
+ public:
+  explicit RepeatedCall(std::function<void()> call) : call_(std::move(call)) {}
+  void Replay() override { call_(); }
+
+ private:
+  const std::function<void()> call_;
+};
+
 class CpuQueue : public Queue {
  public:
   explicit CpuQueue(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
-  const OpTable& ops() const override { return engine_->table; }
+  const OpTable& ops() const override { return ops_ == nullptr ? engine_->table : *ops_; }
   DeviceKind device() const override { return DeviceKind::kCpu; }
   void Synchronize() override {}  // every op has run when its call returns
   void Upload(const void* host, Tensor tensor) override {
@@ -66,9 +90,30 @@ class CpuQueue : public Queue {
   void Download(Tensor tensor, void* host) override {
     std::memcpy(host, tensor.data(), tensor.bytes());
   }
+  std::unique_ptr<Readback> StartDownload(Tensor tensor) override {
+    return std::make_unique<CopiedBytes>(tensor);
+  }
+  std::unique_ptr<Recording> Record(const std::function<void()>& enqueue) override {
+    return std::make_unique<RepeatedCall>(enqueue);
+  }
+  void SetOps(const OpTable* table) override { ops_ = table; }
+  int64_t MarkTime() override {
+    marks_.push_back(std::chrono::steady_clock::now());
+    return static_cast<int64_t>(marks_.size()) - 1;
+  }
+  std::vector<double> TakeTimes() override {
+    std::vector<double> seconds;
+    for (const auto& mark : marks_) {
+      seconds.push_back(std::chrono::duration<double>(mark - marks_.front()).count());
+    }
+    marks_.clear();
+    return seconds;
+  }
 
  private:
   std::shared_ptr<Engine> engine_;
+  const OpTable* ops_ = nullptr;  // in place of the engine's
+  std::vector<std::chrono::steady_clock::time_point> marks_;
 };
 
 }  // namespace

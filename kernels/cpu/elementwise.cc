@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -143,17 +144,31 @@ class CpuElementwiseOps : public ElementwiseOps {
     });
   }
 
-  void FirstNonFinite(Tensor x, Tensor index, Queue&) const override {
+  void FirstNonFinite(Tensor x, Tensor index, Queue&) const override { index.i64()[0] = First(x); }
+
+  void PoisonIfFound(Tensor found, Tensor y, Queue&) const override {
+    const int64_t* at = found.i64();
+    if (std::any_of(at, at + found.size(), [](int64_t i) { return i >= 0; })) {
+      y.f32()[0] = std::numeric_limits<float>::quiet_NaN();
+    }
+  }
+
+  void ClearUnlessFinite(Tensor x, Tensor guard, Queue&) const override {
+    if (First(x) >= 0) guard.i32()[0] = 0;
+  }
+
+ private:
+  // Position of x's first NaN or infinity, or -1.
+  int64_t First(const Tensor& x) const {
     std::vector<int64_t> found((x.size() + kPiece - 1) / kPiece, -1);
     ForPieces(x.size(), [&](int64_t begin, int64_t size) {
       const int64_t at = HWY_DYNAMIC_DISPATCH(FirstNonFiniteRange)(x, begin, size);
       found[begin / kPiece] = at < 0 ? -1 : begin + at;
     });
     const auto first = std::find_if(found.begin(), found.end(), [](int64_t at) { return at >= 0; });
-    index.i64()[0] = first == found.end() ? -1 : *first;
+    return first == found.end() ? -1 : *first;
   }
 
- private:
   template <typename F>
   void ForPieces(int64_t size, const F& work) const {
     pool_.ParallelFor((size + kPiece - 1) / kPiece, [&](int64_t piece) {

@@ -165,6 +165,48 @@ TEST_P(ElementwiseTest, FirstNonFiniteFindsTheFirst) {
   }
 }
 
+TEST_P(ElementwiseTest, PoisonIfFoundLooksAtEveryIndex) {
+  for (int64_t size : {1, 3, 300}) {
+    HostTensor found(DType::kI64, {size}), y(DType::kF32, {1});
+    for (int64_t i = 0; i < size; ++i) found.get().i64()[i] = -1;
+    y.Set({1.25});
+    PoisonIfFound(found, y, *queue_);
+    EXPECT_EQ(y.get().f32()[0], 1.25f);
+    for (int64_t at : {int64_t{0}, size / 2, size - 1}) {
+      for (int64_t position : {int64_t{0}, int64_t{1} << 40}) {
+        found.get().i64()[at] = position;
+        y.Set({1.25});
+        PoisonIfFound(found, y, *queue_);
+        EXPECT_TRUE(std::isnan(y.get().f32()[0])) << size << " " << at;
+        found.get().i64()[at] = -1;
+      }
+    }
+  }
+}
+
+TEST_P(ElementwiseTest, ClearUnlessFiniteLeavesTheGuardAloneOtherwise) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (int64_t size : kSizes) {
+    HostTensor guard(DType::kI32, {1}), x(DType::kF32, {size});
+    x.get().f32()[size - 1] = std::numeric_limits<float>::max();
+    for (int32_t before : {0, 1, 7}) {
+      guard.get().i32()[0] = before;
+      ClearUnlessFinite(x, guard, *queue_);
+      EXPECT_EQ(guard.get().i32()[0], before) << size;
+    }
+    for (float bad : {infinity, -infinity, std::numeric_limits<float>::quiet_NaN()}) {
+      for (int64_t at : {int64_t{0}, size / 2, size - 1}) {
+        const float before = x.get().f32()[at];
+        x.get().f32()[at] = bad;
+        guard.get().i32()[0] = 7;
+        ClearUnlessFinite(x, guard, *queue_);
+        EXPECT_EQ(guard.get().i32()[0], 0) << size << " " << at;
+        x.get().f32()[at] = before;
+      }
+    }
+  }
+}
+
 TEST(ElementwiseDeathTest, SizesAndTypesInTheMessage) {
   const HostTensor x(DType::kF32, {3}), y(DType::kF32, {4}), tokens(DType::kI32, {3});
   const HostTensor half(DType::kBF16, {3});
@@ -176,6 +218,8 @@ TEST(ElementwiseDeathTest, SizesAndTypesInTheMessage) {
   EXPECT_DEATH(Scale(half, 2.0f, *queue), "Scale: bf16 \\[3\\]");
   EXPECT_DEATH(RowSums(x, y, *queue), "RowSums: x f32 \\[3\\]");
   EXPECT_DEATH(FirstNonFinite(x, y, *queue), "FirstNonFinite: x f32 \\[3\\]");
+  EXPECT_DEATH(PoisonIfFound(x, y, *queue), "PoisonIfFound: found f32 \\[3\\], y f32 \\[4\\]");
+  EXPECT_DEATH(ClearUnlessFinite(x, tokens, *queue), "ClearUnlessFinite: x f32 \\[3\\], guard i32");
 }
 
 }  // namespace

@@ -144,6 +144,8 @@ HWY_EXPORT(MatrixRange);
 // Elements of one task: 64 KiB to 256 KiB of memory, far more work than waking a thread.
 constexpr int64_t kBlock = 16384;
 
+bool IsOff(const Tensor& guard) { return !guard.empty() && guard.i32()[0] == 0; }
+
 int64_t Blocks(int64_t size) { return (size + kBlock - 1) / kBlock; }
 
 class CpuOptimizerOps : public OptimizerOps {
@@ -151,6 +153,7 @@ class CpuOptimizerOps : public OptimizerOps {
   explicit CpuOptimizerOps(ThreadPool& pool) : pool_(pool) {}
 
   void AdamUpdate(const AdamArgs& args, Queue&) const override {
+    if (IsOff(args.guard)) return;
     const int64_t size = args.p.size();
     pool_.ParallelFor(Blocks(size), [&](int64_t block) {
       const int64_t begin = block * kBlock;
@@ -158,7 +161,9 @@ class CpuOptimizerOps : public OptimizerOps {
     });
   }
 
-  void MomentumUpdate(Tensor g, Tensor m, Tensor mu, Tensor u, Queue&) const override {
+  void MomentumUpdate(Tensor g, Tensor m, Tensor mu, Tensor guard, Tensor u,
+                      Queue&) const override {
+    if (IsOff(guard)) return;
     const int64_t size = g.size();
     const float keep = mu.f32()[0];
     pool_.ParallelFor(Blocks(size), [&](int64_t block) {
@@ -190,7 +195,9 @@ class CpuOptimizerOps : public OptimizerOps {
     });
   }
 
-  void MatrixUpdate(Tensor p, Tensor o, Tensor lr, Tensor decay, Queue&) const override {
+  void MatrixUpdate(Tensor p, Tensor o, Tensor lr, Tensor decay, Tensor guard,
+                    Queue&) const override {
+    if (IsOff(guard)) return;
     const int64_t size = p.dim(1) * p.dim(2);
     const int64_t blocks = Blocks(size);
     pool_.ParallelFor(p.dim(0) * blocks, [&](int64_t task) {

@@ -33,14 +33,14 @@ struct Adam {
 };
 
 AdamArgs Args(const Adam& a, Tensor p, Tensor g, Tensor m, Tensor v, Tensor rates) {
-  return {p,
-          g,
-          m,
-          v,
-          rates,
-          static_cast<float>(a.beta1),
-          static_cast<float>(a.beta2),
-          static_cast<float>(a.eps)};
+  return {.p = p,
+          .g = g,
+          .m = m,
+          .v = v,
+          .rates = rates,
+          .beta1 = static_cast<float>(a.beta1),
+          .beta2 = static_cast<float>(a.beta2),
+          .eps = static_cast<float>(a.eps)};
 }
 
 std::vector<double> RunAdam(const Adam& a, DType moments, const std::vector<double>& gradients) {
@@ -129,7 +129,8 @@ TEST(Optimizer, T1_51_NesterovGolden) {
     const std::vector<double> gradients = {1, 2, -1};
     const HostTensor m(DType::kF32, {1}), u(DType::kBF16, {1});
     for (int i = 0; i < 3; ++i) {
-      MomentumUpdate(Filled(DType::kF32, {gradients[i]}), m, Filled(DType::kF32, {mu}), u, *queue);
+      MomentumUpdate(Filled(DType::kF32, {gradients[i]}), m, Filled(DType::kF32, {mu}), {}, u,
+                     *queue);
       queue->Synchronize();
       // u is rounded once to bf16.
       EXPECT_NEAR(u.ToDouble()[0], want[i], want[i] * kBf16Ulp / 2 + 1e-6) << mu << " " << i;
@@ -152,7 +153,7 @@ TEST(Optimizer, ElementwiseBitsDoNotDependOnCuts) {
       for (int64_t size : pieces) {
         const auto cut = [&](const HostTensor& t) { return t.get().Slice(begin, size); };
         AdamUpdate(Args({}, cut(p), cut(g), cut(m), cut(v), rates), *queue);
-        MomentumUpdate(cut(g), cut(k), mu, cut(u), *queue);
+        MomentumUpdate(cut(g), cut(k), mu, {}, cut(u), *queue);
         begin += size;
       }
       CHECK_EQ(begin, n);
@@ -201,7 +202,7 @@ TEST(Optimizer, MatrixUpdateMatchesFloat64) {
     const HostTensor o = RandomTensor(DType::kBF16, {2, 130, 131}, 2, 0.1);
     const HostTensor lr = Filled(DType::kF32, {0.05, 0.02}), decay = Filled(DType::kF32, {1, 0.9});
     const std::vector<double> p0 = p.ToDouble();
-    MatrixUpdate(p, o, lr, decay, *MakeCpuQueue(2));
+    MatrixUpdate(p, o, lr, decay, {}, *MakeCpuQueue(2));
     const std::vector<double> update = o.ToDouble(), got = p.ToDouble();
     for (int64_t i = 0; i < p.get().size(); ++i) {
       const int64_t b = i / (130 * 131);
@@ -217,8 +218,46 @@ TEST(Optimizer, O1_ZeroUpdateStillDecays) {
   const HostTensor p = RandomTensor(DType::kF32, {1, 3, 5}, 1);
   const std::vector<double> p0 = p.ToDouble();
   MatrixUpdate(p, HostTensor(DType::kBF16, {1, 3, 5}), Filled(DType::kF32, {0.05}),
-               Filled(DType::kF32, {0.5}), *MakeCpuQueue(1));
+               Filled(DType::kF32, {0.5}), {}, *MakeCpuQueue(1));
   for (size_t i = 0; i < p0.size(); ++i) EXPECT_EQ(p.ToDouble()[i], p0[i] * 0.5);
+}
+
+// Gradients that are not finite leave no trace under a zero guard, and under any other value of
+// the guard they do.
+TEST(Optimizer, ZeroGuardChangesNothing) {
+  const auto queue = MakeCpuQueue(2);
+  const int64_t n = 2 * 30 * 35;
+  const HostTensor guard(DType::kI32, {1});
+  const HostTensor rates = Filled(DType::kF32, {0.03, 0.99}), mu = Filled(DType::kF32, {0.9});
+  const HostTensor lr = Filled(DType::kF32, {0.05, 0.02}), decay = Filled(DType::kF32, {1, 0.9});
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    const HostTensor g = RandomTensor(DType::kF32, {n}, 1), u(DType::kBF16, {n});
+    g.get().f32()[n / 2] = NAN;
+    const HostTensor o = RandomTensor(DType::kBF16, {2, 30, 35}, 5);
+    const HostTensor p = RandomTensor(dtype, {n}, 2), m = RandomTensor(dtype, {n}, 3);
+    const HostTensor v = RandomTensor(dtype, {n}, 4), k = RandomTensor(dtype, {n}, 6);
+    const HostTensor w = RandomTensor(dtype, {2, 30, 35}, 7);
+    const auto state = [&] {
+      std::vector<std::vector<double>> all;
+      for (const HostTensor* t : {&p, &m, &v, &k, &w}) all.push_back(t->ToDouble());
+      return all;
+    };
+    const auto step = [&](int32_t on) {
+      guard.get().i32()[0] = on;
+      AdamArgs args = Args({}, p, g, m, v, rates);
+      args.guard = guard;
+      AdamUpdate(args, *queue);
+      MomentumUpdate(g, k, mu, guard, u, *queue);
+      MatrixUpdate(w, o, lr, decay, guard, *queue);
+      queue->Synchronize();
+    };
+    const auto before = state();
+    step(0);
+    EXPECT_EQ(state(), before) << dtype;
+    step(1);
+    const auto after = state();
+    for (size_t i = 0; i < before.size(); ++i) EXPECT_NE(after[i], before[i]) << i;
+  }
 }
 
 }  // namespace

@@ -48,4 +48,16 @@ void FirstNonFinite(Tensor x, Tensor index, Queue& queue) {
   queue.ops().elementwise->FirstNonFinite(x, index, queue);
 }
 
+void PoisonIfFound(Tensor found, Tensor y, Queue& queue) {
+  CHECK(found.dtype() == DType::kI64 && y.dtype() == DType::kF32 && y.size() == 1)
+      << "PoisonIfFound: found " << found << ", y " << y;
+  queue.ops().elementwise->PoisonIfFound(found, y, queue);
+}
+
+void ClearUnlessFinite(Tensor x, Tensor guard, Queue& queue) {
+  CHECK(x.dtype() == DType::kF32 && guard.dtype() == DType::kI32 && guard.size() == 1)
+      << "ClearUnlessFinite: x " << x << ", guard " << guard;
+  queue.ops().elementwise->ClearUnlessFinite(x, guard, queue);
+}
+
 }  // namespace kernels

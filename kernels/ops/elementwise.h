@@ -1,4 +1,4 @@
-// Fills, casts, copies, sums, and the search for non-finite values.
+// Fills, casts, copies, sums, the search for non-finite values and what follows from it.
 #ifndef KERNELS_OPS_ELEMENTWISE_H_
 #define KERNELS_OPS_ELEMENTWISE_H_
 
@@ -29,6 +29,14 @@ void RowSums(Tensor x, Tensor sums, Queue& queue);
 // index[0] = position of the first NaN or infinity in x (f32 or bf16), -1 if there is none.
 void FirstNonFinite(Tensor x, Tensor index, Queue& queue);
 
+// y becomes NaN if some found[i] >= 0, that is, if a FirstNonFinite found something; otherwise it
+// stays as it is.  found  i64 [n], y  f32 [1]
+void PoisonIfFound(Tensor found, Tensor y, Queue& queue);
+
+// guard becomes 0 if x holds a NaN or an infinity; otherwise it stays as it is. An op that reads
+// the guard is then held back without the host having to wait.  x  f32, any shape; guard  i32 [1]
+void ClearUnlessFinite(Tensor x, Tensor guard, Queue& queue);
+
 class ElementwiseOps {
  public:
   virtual ~ElementwiseOps() = default;
@@ -39,6 +47,8 @@ class ElementwiseOps {
   virtual void Scale(Tensor x, float factor, Queue& queue) const = 0;
   virtual void RowSums(Tensor x, Tensor sums, Queue& queue) const = 0;
   virtual void FirstNonFinite(Tensor x, Tensor index, Queue& queue) const = 0;
+  virtual void PoisonIfFound(Tensor found, Tensor y, Queue& queue) const = 0;
+  virtual void ClearUnlessFinite(Tensor x, Tensor guard, Queue& queue) const = 0;
 };
 
 }  // namespace kernels

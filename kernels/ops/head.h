@@ -22,9 +22,11 @@ struct HeadPrecision {
 // z      = cap * sigmoid(logits / temperature)
 // loss_t = logsumexp(z_t) - z_t[target_t], over all V classes, in f32
 struct HeadArgs {
-  Tensor x;        // bf16 [slots, T, D], the normalised hidden state
-  Tensor w;        // bf16 [V, D]
-  Tensor targets;  // i32 [slots, T], each in [0, V); the CPU CHECKs it and names the row
+  Tensor x;  // bf16 [slots, T, D], the normalised hidden state
+  Tensor w;  // bf16 [V, D]
+  // i32 [slots, T], each in [0, V). The CPU CHECKs it and names the row; on CUDA the row's loss is
+  // NaN.
+  Tensor targets;
   float softcap = 30.0f;
   float softcap_temperature = 7.5f;
   HeadPrecision precision;

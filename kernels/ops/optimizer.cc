@@ -12,6 +12,11 @@ void CheckElements(const char* op, const char* what, const Tensor& t, const Tens
       << op << ": " << what << " " << t << " beside " << like;
 }
 
+void CheckGuard(const char* op, const Tensor& guard) {
+  if (guard.empty()) return;
+  CHECK(guard.dtype() == DType::kI32 && guard.size() == 1) << op << ": guard " << guard;
+}
+
 void CheckPerMatrix(const char* op, const char* what, const Tensor& t, const Tensor& p) {
   CHECK(t.dtype() == DType::kF32 && t.rank() == 1 && t.dim(0) == p.dim(0))
       << op << ": " << what << " " << t << ", p " << p;
@@ -30,10 +35,11 @@ void AdamUpdate(const AdamArgs& args, Queue& queue) {
   CheckElements(kOp, "v", args.v, args.p);
   CHECK(args.rates.dtype() == DType::kF32 && args.rates.rank() == 1 && args.rates.dim(0) == 2)
       << kOp << ": rates " << args.rates;
+  CheckGuard(kOp, args.guard);
   queue.ops().optimizer->AdamUpdate(args, queue);
 }
 
-void MomentumUpdate(Tensor g, Tensor m, Tensor mu, Tensor u, Queue& queue) {
+void MomentumUpdate(Tensor g, Tensor m, Tensor mu, Tensor guard, Tensor u, Queue& queue) {
   constexpr char kOp[] = "MomentumUpdate";
   CHECK_EQ(g.dtype(), DType::kF32) << kOp << ": g " << g;
   CHECK(IsFloat(m)) << kOp << ": m " << m;
@@ -41,7 +47,8 @@ void MomentumUpdate(Tensor g, Tensor m, Tensor mu, Tensor u, Queue& queue) {
   CheckElements(kOp, "m", m, g);
   CheckElements(kOp, "u", u, g);
   CHECK(mu.dtype() == DType::kF32 && mu.size() == 1) << kOp << ": mu " << mu;
-  queue.ops().optimizer->MomentumUpdate(g, m, mu, u, queue);
+  CheckGuard(kOp, guard);
+  queue.ops().optimizer->MomentumUpdate(g, m, mu, guard, u, queue);
 }
 
 void NormalizeFrobenius(Tensor u, float eps, Tensor x, Queue& queue) {
@@ -52,13 +59,14 @@ void NormalizeFrobenius(Tensor u, float eps, Tensor x, Queue& queue) {
   queue.ops().optimizer->NormalizeFrobenius(u, eps, x, queue);
 }
 
-void MatrixUpdate(Tensor p, Tensor o, Tensor lr, Tensor decay, Queue& queue) {
+void MatrixUpdate(Tensor p, Tensor o, Tensor lr, Tensor decay, Tensor guard, Queue& queue) {
   constexpr char kOp[] = "MatrixUpdate";
   CHECK(IsFloat(p) && p.rank() == 3) << kOp << ": p " << p;
   CHECK(o.dtype() == DType::kBF16 && SameShape(o, p)) << kOp << ": o " << o << ", p " << p;
   CheckPerMatrix(kOp, "lr", lr, p);
   CheckPerMatrix(kOp, "decay", decay, p);
-  queue.ops().optimizer->MatrixUpdate(p, o, lr, decay, queue);
+  CheckGuard(kOp, guard);
+  queue.ops().optimizer->MatrixUpdate(p, o, lr, decay, guard, queue);
 }
 
 }  // namespace kernels

@@ -1,5 +1,9 @@
 // Whole-bank optimizer ops: one call for all matrices, or all elements, of a chunk. Rates live in
 // device memory, so that a captured graph can replay with new ones.
+//
+// guard, where an op takes one, is i32 [1], or empty: always on. With guard[0] == 0 the op changes
+// no bit of weights and moments, whatever is in its inputs: that is how a step whose gradients
+// turn out not to be finite is called off without the host waiting for the news.
 #ifndef KERNELS_OPS_OPTIMIZER_H_
 #define KERNELS_OPS_OPTIMIZER_H_
 
@@ -14,10 +18,11 @@ namespace kernels {
 //   p <- p * decay - step_size * m / (sqrt(v) + eps)
 // with step_size = lr sqrt(1 - beta2^t) / (1 - beta1^t) and decay = 1 - lr * weight_decay.
 struct AdamArgs {
-  Tensor p;      // f32 or bf16 [n]
-  Tensor g;      // f32 [n]; rounded to p's dtype first, the dtype of the recipe's gradient
-  Tensor m, v;   // bf16 or f32 [n]
-  Tensor rates;  // f32 [2]: step_size, decay
+  Tensor p;           // f32 or bf16 [n]
+  Tensor g;           // f32 [n]; rounded to p's dtype first, the dtype of the recipe's gradient
+  Tensor m, v;        // bf16 or f32 [n]
+  Tensor rates;       // f32 [2]: step_size, decay
+  Tensor guard = {};  // i32 [1] or empty: see the top
   float beta1 = 0;
   float beta2 = 0;
   float eps = 0;
@@ -30,7 +35,10 @@ void AdamUpdate(const AdamArgs& args, Queue& queue);
 //
 //   g   f32 [n], rounded to m's dtype first     m  f32 or bf16 [n]
 //   mu  f32 [1]                                 u  bf16 [n], from the unrounded new m
-void MomentumUpdate(Tensor g, Tensor m, Tensor mu, Tensor u, Queue& queue);
+//
+// With guard[0] == 0, u is undefined (it may hold NaN) and only fit for a MatrixUpdate with the
+// same guard.
+void MomentumUpdate(Tensor g, Tensor m, Tensor mu, Tensor guard, Tensor u, Queue& queue);
 
 // x_b = u_b / (|u_b|_F + eps) for each matrix.  u, x  bf16 [B, r, c] (x may be u)
 // The norm is that of the bf16 values, in f32, order fixed by r * c.
@@ -38,16 +46,18 @@ void NormalizeFrobenius(Tensor u, float eps, Tensor x, Queue& queue);
 
 // p_b <- p_b * decay_b - lr_b * o_b for each matrix.
 //
-//   p  f32 or bf16 [B, r, c]   o  bf16 like p   lr, decay  f32 [B]
-void MatrixUpdate(Tensor p, Tensor o, Tensor lr, Tensor decay, Queue& queue);
+//   p  f32 or bf16 [B, r, c]   o  bf16 like p   lr, decay  f32 [B]   guard  i32 [1] or empty
+void MatrixUpdate(Tensor p, Tensor o, Tensor lr, Tensor decay, Tensor guard, Queue& queue);
 
 class OptimizerOps {
  public:
   virtual ~OptimizerOps() = default;
   virtual void AdamUpdate(const AdamArgs& args, Queue& queue) const = 0;
-  virtual void MomentumUpdate(Tensor g, Tensor m, Tensor mu, Tensor u, Queue& queue) const = 0;
+  virtual void MomentumUpdate(Tensor g, Tensor m, Tensor mu, Tensor guard, Tensor u,
+                              Queue& queue) const = 0;
   virtual void NormalizeFrobenius(Tensor u, float eps, Tensor x, Queue& queue) const = 0;
-  virtual void MatrixUpdate(Tensor p, Tensor o, Tensor lr, Tensor decay, Queue& queue) const = 0;
+  virtual void MatrixUpdate(Tensor p, Tensor o, Tensor lr, Tensor decay, Tensor guard,
+                            Queue& queue) const = 0;
 };
 
 }  // namespace kernels

@@ -9,7 +9,6 @@
 #include "data/bpe/byte_tokens.h"
 #include "data/shard.h"
 #include "data/unigram.h"
-#include "kernels/cpu/cpu_backend.h"
 #include "third_party/absl_compat/status_macros.h"
 #include "tools/sample/sampler.h"
 
@@ -50,7 +49,7 @@ absl::Status LogDemoEnding(const TrainConfig& config, const TrainedModel& traine
                         Sampler::Create(config.recipe.model, config.recipe.schedules,
                                         config.total_steps(), trained.parameters, kContextTokens,
                                         static_cast<int32_t>(config.token_map.vocab_size()),
-                                        kernels::CpuBackend(), trained.queue));
+                                        trained.backend, trained.queue));
   for (int line = 0; line < lines; ++line) {
     const double temperature = line == 0 ? 0 : kTemperature;
     ABSL_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens,

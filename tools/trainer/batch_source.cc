@@ -5,21 +5,26 @@
 #include "third_party/absl_compat/check.h"
 
 namespace tools {
+namespace {
+
+constexpr int64_t kRemembered = 4;
+
+}  // namespace
 
 BatchSource::BatchSource(std::unique_ptr<data::TrainLoader> loader, int64_t first_step)
     : loader_(std::move(loader)),
       step_(first_step - 1),
-      batch_(absl::InternalError("no batch yet")),
-      before_(loader_->State()),
-      after_(before_) {}
+      batch_(absl::InternalError("no batch yet")) {
+  before_[first_step] = loader_->State();
+}
 
 absl::StatusOr<BatchSource::Batch> BatchSource::Get(int64_t step) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (step != step_) {
     CHECK_EQ(step, step_ + 1) << "batches are asked for in order";
-    before_ = after_;
     batch_ = loader_->Next();
-    after_ = loader_->State();
+    before_[step + 1] = loader_->State();
+    before_.erase(step - kRemembered);
     step_ = step;
   }
   return batch_;
@@ -27,8 +32,9 @@ absl::StatusOr<BatchSource::Batch> BatchSource::Get(int64_t step) {
 
 absl::StatusOr<data::LoaderState> BatchSource::StateBefore(int64_t step) {
   std::lock_guard<std::mutex> lock(mutex_);
-  CHECK(step == step_ || step == step_ + 1) << "step " << step << " of a source at " << step_;
-  return step == step_ ? before_ : after_;
+  const auto found = before_.find(step);
+  CHECK(found != before_.end()) << "step " << step << " of a source at " << step_;
+  return found->second;
 }
 
 data::LoaderStats BatchSource::Stats() {

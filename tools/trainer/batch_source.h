@@ -3,6 +3,7 @@
 #define TOOLS_TRAINER_BATCH_SOURCE_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 
@@ -13,6 +14,8 @@ namespace tools {
 
 // Thread-safe. Ranks ask for the steps in order; those that ask for the same step get the same
 // batch. A rank is never more than one step ahead of another, as a step needs all of them.
+// Positions are remembered for a few steps, since a step's result is known only after later
+// batches were asked for.
 class BatchSource {
  public:
   using Batch = std::shared_ptr<const data::GlobalBatch>;
@@ -20,7 +23,7 @@ class BatchSource {
   BatchSource(std::unique_ptr<data::TrainLoader> loader, int64_t first_step);
 
   absl::StatusOr<Batch> Get(int64_t step);
-  // The loader's position before the batch of `step`, which is the current step or the next.
+  // The loader's position before the batch of `step`: the next step, or one of the last four.
   absl::StatusOr<data::LoaderState> StateBefore(int64_t step);
   // What the batches so far left out.
   data::LoaderStats Stats();
@@ -30,7 +33,7 @@ class BatchSource {
   std::unique_ptr<data::TrainLoader> loader_;
   int64_t step_;  // of batch_
   absl::StatusOr<Batch> batch_;
-  data::LoaderState before_, after_;  // batch_
+  std::map<int64_t, data::LoaderState> before_;  // by step
 };
 
 }  // namespace tools

@@ -14,6 +14,7 @@
 #include "data/token_map.h"
 #include "third_party/absl_compat/status_macros.h"
 #include "tools/checkpoint/files.h"
+#include "tools/trainer/device.h"
 
 namespace tools {
 namespace {
@@ -184,10 +185,14 @@ absl::Status PrepareOutDir(const std::string& out_dir) {
 absl::StatusOr<Configured> Configure(const TrackFlags& flags) {
   ABSL_RETURN_IF_ERROR(CheckRanges(flags));
   // Names first: a typo should not be answered with a message about files.
-  const std::string preset = flags.preset.empty() ? "demo" : flags.preset;
-  ABSL_RETURN_IF_ERROR(
-      FindRecipe(flags.record, preset, PaddedVocab(data::kGpt2Vocabulary)).status());
+  ABSL_RETURN_IF_ERROR(FindRecipe(flags.record, flags.preset.empty() ? "demo" : flags.preset,
+                                  PaddedVocab(data::kGpt2Vocabulary))
+                           .status());
+  ABSL_ASSIGN_OR_RETURN(const Device device, OpenDevice(flags.device));
   ABSL_ASSIGN_OR_RETURN(const Files files, FindFiles(flags));
+  const bool full_by_default = device.kind == "cuda" && !files.built_in;
+  const std::string preset =
+      !flags.preset.empty() ? flags.preset : (full_by_default ? "full" : "demo");
   ABSL_RETURN_IF_ERROR(CheckOverlap(files));
 
   Configured configured;
@@ -205,6 +210,7 @@ absl::StatusOr<Configured> Configure(const TrackFlags& flags) {
   config.deterministic = flags.deterministic;
   config.world_size = static_cast<int>(flags.world_size);
   config.slots_per_pass = std::max<int>(1, static_cast<int>(flags.slots_per_pass));
+  config.device = device.kind;
   config.threads = static_cast<int>(flags.threads);
   config.comm_timeout = flags.comm_timeout;
   config.check_comm = flags.check_comm;
@@ -223,13 +229,19 @@ absl::StatusOr<Configured> Configure(const TrackFlags& flags) {
 
   configured.notes = absl::StrCat(
       "record ", config.recipe.record, ", preset ", preset,
-      flags.preset.empty() ? " (the default without a GPU)" : "", ", data: ",
+      !flags.preset.empty() ? ""
+      : full_by_default     ? " (the default on a GPU with shards)"
+      : files.built_in && device.kind == "cuda"
+          ? " (the default without shards; --preset=full with --train_files and --val_files is the "
+            "record)"
+          : " (the default without a GPU)",
+      ", data: ",
       files.built_in
           ? "the built-in corpus (fortunes, as GPT-2 byte tokens)"
           : absl::StrCat(files.train.size(), " training shards from ", files.train.front()),
       "\n", config.total_steps(), " steps of ", config.slot_tokens() * config.recipe.data.slots,
-      " tokens in ", config.recipe.data.slots, " slots, ", config.world_size, " ranks, seed ",
-      config.seed, config.deterministic ? ", deterministic" : "");
+      " tokens in ", config.recipe.data.slots, " slots, ", config.world_size, " ranks on ",
+      device.description, ", seed ", config.seed, config.deterministic ? ", deterministic" : "");
   return configured;
 }
 

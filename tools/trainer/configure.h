@@ -27,6 +27,7 @@ struct TrackFlags {
   int64_t seed = 0;
   bool deterministic = false;
   int64_t world_size = 1;
+  std::string device;  // empty: the build's default
   int64_t threads = 0;
   std::string init_from, save_init, out_dir, metrics;
   int64_t checkpoint_every = 0;

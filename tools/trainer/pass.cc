@@ -75,16 +75,41 @@ void PassRunner::RunSlots(Shape& shape, int first, const data::GlobalBatch& batc
     UploadSlot(batch.slots[run_.begin + first + slot], shape.tokens.Slice(slot, 1),
                shape.targets.Slice(slot, 1), shape.boundaries.Slice(slot, 1), queue);
   }
-  const model::PassInput input{.tokens = shape.tokens,
-                               .targets = shape.targets,
-                               .boundaries = shape.boundaries,
-                               .short_window_tokens = windows.short_tokens,
-                               .long_window_tokens = windows.long_tokens,
-                               .attention_scale = rotary_.attention_scale(),
-                               .cos = rotary_.cos(),
-                               .sin = rotary_.sin()};
-  shape.gpt->LossGrad(input, parameters, first, shape.losses, queue);
+  const bool one_leaf = parameters.front().grad.dim(0) == 1;
+  LossGrad(shape, one_leaf ? 0 : first, windows, parameters, queue);
   kernels::RowSums(shape.losses, slot_losses.Slice(first, shape.slots), queue);
+}
+
+void PassRunner::LossGrad(Shape& shape, int64_t leaf, const sched::Windows& windows,
+                          const std::vector<kernels::Parameter>& parameters,
+                          kernels::Queue& queue) {
+  const auto enqueue = [this, &shape, leaf, windows, &parameters, &queue] {
+    const model::PassInput input{.tokens = shape.tokens,
+                                 .targets = shape.targets,
+                                 .boundaries = shape.boundaries,
+                                 .short_window_tokens = windows.short_tokens,
+                                 .long_window_tokens = windows.long_tokens,
+                                 .attention_scale = rotary_.attention_scale(),
+                                 .cos = rotary_.cos(),
+                                 .sin = rotary_.sin()};
+    shape.gpt->LossGrad(input, parameters, leaf, shape.losses, queue);
+  };
+  if (!recording_) return enqueue();
+  const Constants constants{leaf, windows.short_tokens, windows.long_tokens,
+                            rotary_.attention_scale()};
+  const auto found = shape.recordings.find(constants);
+  if (found != shape.recordings.end()) {
+    std::unique_ptr<kernels::Recording>& recording = found->second;
+    if (recording == nullptr) recording = queue.Record(enqueue);
+    return recording->Replay();
+  }
+  // The last stage's recordings are of no more use, but the device may not be through with them.
+  if (!shape.recordings.empty() && !SameStage(shape.recordings.begin()->first, constants)) {
+    queue.Synchronize();
+    shape.recordings.clear();
+  }
+  shape.recordings[constants] = nullptr;
+  enqueue();
 }
 
 int64_t PassRunner::bytes() const {

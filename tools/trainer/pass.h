@@ -2,6 +2,9 @@
 #ifndef TOOLS_TRAINER_PASS_H_
 #define TOOLS_TRAINER_PASS_H_
 
+#include <compare>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -29,20 +32,37 @@ class PassRunner {
   void SetRotary(const sched::Rotary& rotary, kernels::Queue& queue) { rotary_.Set(rotary, queue); }
 
   // Adds the gradients of the rank's slots to the parameters' leaves, and writes the slots'
-  // summed losses to the front of `slot_losses`, f32.
+  // summed losses to the front of `slot_losses`, f32. Enqueues only: the device may be behind.
+  // `parameters` are the same in each call.
   void Run(const data::GlobalBatch& batch, const sched::Windows& windows,
            const std::vector<kernels::Parameter>& parameters, kernels::Tensor slot_losses,
            kernels::Queue& queue);
 
+  // Off: each op is called again in each pass, so that a trace sees it. On at first.
+  void set_recording(bool on) { recording_ = on; }
+
   int64_t bytes() const;
 
  private:
+  // What a recorded pass has in it besides its tensors.
+  struct Constants {
+    int64_t leaf = 0;
+    int64_t short_window_tokens = 0, long_window_tokens = 0;
+    float attention_scale = 0;
+    auto operator<=>(const Constants&) const = default;
+  };
+  static bool SameStage(Constants a, Constants b) {
+    a.leaf = b.leaf;
+    return a == b;
+  }
   // A model laid out for a number of slots. Two exist when that number does not divide the run.
   struct Shape {
     int slots = 0;
     std::unique_ptr<model::Gpt> gpt;
     kernels::Arena activations;
     kernels::Tensor tokens, targets, boundaries, losses;
+    // Null after the first pass with these constants, which runs op by op.
+    std::map<Constants, std::unique_ptr<kernels::Recording>> recordings;
   };
 
   PassRunner(comm::SlotRange run, RotaryTable rotary) : run_(run), rotary_(std::move(rotary)) {}
@@ -51,10 +71,13 @@ class PassRunner {
   void RunSlots(Shape& shape, int first, const data::GlobalBatch& batch,
                 const sched::Windows& windows, const std::vector<kernels::Parameter>& parameters,
                 kernels::Tensor slot_losses, kernels::Queue& queue);
+  void LossGrad(Shape& shape, int64_t leaf, const sched::Windows& windows,
+                const std::vector<kernels::Parameter>& parameters, kernels::Queue& queue);
 
   const comm::SlotRange run_;
   RotaryTable rotary_;
   std::vector<Shape> shapes_;  // the whole pass, then the rest if there is one
+  bool recording_ = true;
 };
 
 }  // namespace tools

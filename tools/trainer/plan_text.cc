@@ -11,12 +11,12 @@
 #include "absl/strings/str_join.h"
 #include "comm/slot_tree.h"
 #include "data/batcher.h"
-#include "kernels/cpu/cpu_backend.h"
 #include "model/gpt.h"
 #include "model/parameters.h"
 #include "optim/build_choices.h"
 #include "optim/step_layout.h"
 #include "third_party/absl_compat/status_macros.h"
+#include "tools/trainer/device.h"
 
 namespace tools {
 namespace {
@@ -52,8 +52,8 @@ std::string ParametersText(const std::vector<kernels::ParameterSpec>& specs) {
   return text;
 }
 
-std::string MemoryText(const TrainConfig& config,
-                       const std::vector<kernels::ParameterSpec>& specs) {
+absl::StatusOr<std::string> MemoryText(const TrainConfig& config,
+                                       const std::vector<kernels::ParameterSpec>& specs) {
   const DataRule& rule = config.recipe.data;
   const int slots = comm::SlotsOfRank(rule.slots, config.world_size, 0).count();
   int64_t weights = 0, elements = 0;
@@ -62,7 +62,8 @@ std::string MemoryText(const TrainConfig& config,
     elements += spec.size();
   }
   const int64_t leaves = config.deterministic ? slots : 1;
-  const std::unique_ptr<kernels::Queue> queue = kernels::MakeCpuQueue(1);
+  ABSL_ASSIGN_OR_RETURN(const Device device, OpenDevice(config.device));
+  ABSL_ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Queue> queue, device.make_queue({}));
   const auto activations = [&](int64_t pass_slots, int64_t tokens, int64_t boundaries, bool train) {
     kernels::ArenaPlan plan;
     model::Gpt(
@@ -95,13 +96,14 @@ absl::StatusOr<std::string> PlanText(const TrainConfig& config) {
   const std::vector<kernels::ParameterSpec> specs = model::ParameterSpecs(recipe.model);
   const optim::OptimizerConfig optimizer = optim::WithBuildChoices(recipe.optimizer);
   ABSL_ASSIGN_OR_RETURN(const optim::StepLayout layout, optim::PlanStep(optimizer, specs));
+  ABSL_ASSIGN_OR_RETURN(const std::string memory, MemoryText(config, specs));
   const int64_t batch = config.slot_tokens() * recipe.data.slots;
   const double flops = static_cast<double>(model::TrainingFlopsPerToken(recipe.model)) * batch;
   return absl::StrCat(
       "record ", recipe.record, ", preset ", recipe.preset, "\n", ParametersText(specs), "\n",
-      optim::DescribeStep(layout, optimizer, specs, config.world_size), "\n",
-      MemoryText(config, specs), "\n", "step: ", Grouped(batch), " tokens in ", recipe.data.slots,
-      " slots of ", Grouped(config.slot_tokens()), "\n",
+      optim::DescribeStep(layout, optimizer, specs, config.world_size), "\n", memory, "\n",
+      "step: ", Grouped(batch), " tokens in ", recipe.data.slots, " slots of ",
+      Grouped(config.slot_tokens()), "\n",
       absl::StrFormat("dense FLOPs: %s a token forward, %s with backward, %.4g a step; attention "
                       "and optimizer not counted\n",
                       Grouped(model::ForwardFlopsPerToken(recipe.model)),

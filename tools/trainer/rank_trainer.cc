@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "comm/slot_tree.h"
+#include "kernels/ops/elementwise.h"
 #include "model/init.h"
 #include "optim/build_choices.h"
 #include "third_party/absl_compat/status_macros.h"
@@ -20,25 +21,24 @@ namespace {
 
 using kernels::DType;
 
-double MillisecondsSince(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
-      .count();
-}
-
 int MostSlots(const TrainConfig& config) {
   return comm::SlotsOfRank(config.recipe.data.slots, config.world_size, 0).count();
 }
 
 // What follows a rank's slot losses in the gathered row.
-constexpr int kFlags = 2;  // gradients finite, interrupted
+constexpr int kFlags = 2;  // NaN if a gradient is not finite, 1 if interrupted
+
+// Passes and update run op by op in the first step and are recorded in the second.
+constexpr int kTunedAfter = 1;
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RankTrainer>> RankTrainer::Create(
     const TrainConfig& config, comm::Communicator& comm, kernels::Backend& backend,
-    kernels::Queue& queue, BatchSource& batches, RunLog* log, ProgressBar* progress) {
+    kernels::Queue& queue, BatchSource& batches, RunLog* log, ProgressBar* progress,
+    RankTrace& trace) {
   std::unique_ptr<RankTrainer> trainer(
-      new RankTrainer(config, comm, queue, batches, log, progress));
+      new RankTrainer(config, comm, queue, batches, log, progress, trace));
   ABSL_RETURN_IF_ERROR(trainer->Allocate(backend));
   return trainer;
 }
@@ -57,7 +57,9 @@ absl::Status RankTrainer::Allocate(kernels::Backend& backend) {
   const int64_t row = MostSlots(config_) + kFlags;
   const kernels::TensorId losses = plan.Add("slot losses", DType::kF32, {row});
   const kernels::TensorId all = plan.Add("all slot losses", DType::kF32, {comm_.size(), row});
+  const kernels::TensorId guard = plan.Add("update guard", DType::kI32, {1});
   ABSL_ASSIGN_OR_RETURN(arena_, kernels::Arena::Create(plan, backend));
+  guard_ = arena_.Get(guard);
   losses_ = arena_.Get(losses);
   all_losses_ = arena_.Get(all);
   return absl::OkStatus();
@@ -107,6 +109,10 @@ absl::Status RankTrainer::Resume() {
 absl::Status RankTrainer::Run() {
   ABSL_RETURN_IF_ERROR(config_.resume ? Resume() : InitializeWeights());
   first_step_ = step_;
+  const int32_t on = 1;
+  queue_.Upload(&on, guard_);
+  queue_.Synchronize();
+  last_finish_ = std::chrono::steady_clock::now();
   const sched::Schedules& schedules = config_.recipe.schedules;
   while (true) {
     const sched::StepPlan plan = sched::PlanStep(schedules, step_);
@@ -121,8 +127,10 @@ absl::Status RankTrainer::Run() {
     ABSL_RETURN_IF_ERROR(Step(plan));
     const bool due = config_.checkpoint_every > 0 && step_ % config_.checkpoint_every == 0;
     const bool last = step_ == config_.total_steps();
-    if (!config_.out_dir.empty() && (due || interrupted_ || last)) {
+    if (due || last || interrupted_) ABSL_RETURN_IF_ERROR(FinishSteps(0));
+    if (!config_.out_dir.empty() && (due || last || interrupted_)) {
       ABSL_RETURN_IF_ERROR(SaveCheckpoint());
+      last_finish_ = std::chrono::steady_clock::now();
     }
     if (interrupted_) break;
   }
@@ -135,71 +143,107 @@ absl::Status RankTrainer::Run() {
 }
 
 absl::Status RankTrainer::Step(const sched::StepPlan& plan) {
-  const auto start = std::chrono::steady_clock::now();
+  trace_.BeginStep(step_);
+  passes_->set_recording(!trace_.tracing_ops());
+  optimizer_->set_recording(!trace_.tracing_ops());
+  trace_.Phase("batch wait");
   ABSL_ASSIGN_OR_RETURN(const BatchSource::Batch batch, batches_.Get(step_));
+  trace_.SetBatch(batch, run_);
 
   // Forward and backward of this rank's slots.
+  trace_.Phase("forward+backward");
   weights_->ZeroGradients(queue_);
   passes_->Run(*batch, plan.windows, weights_->parameters(), losses_, queue_);
 
-  // Nothing changes before all ranks know that the step is sound.
-  bool gradients_finite = true;
-  ABSL_ASSIGN_OR_RETURN(const std::vector<double> slot_losses, GatherLosses(&gradients_finite));
-  ABSL_RETURN_IF_ERROR(StopIfNotFinite(slot_losses, gradients_finite));
+  // The guard falls on all ranks if something is not finite on one: from then on nothing changes.
+  trace_.Phase("losses");
+  ABSL_RETURN_IF_ERROR(GatherLosses());
 
   // Scatter, update, gather.
-  ABSL_RETURN_IF_ERROR(
-      optimizer_->Step({.lr_multiplier = plan.lr_multiplier, .momentum = plan.momentum}, queue_));
-  ++step_;
+  trace_.Phase("optimizer", kernels::OpPhase::kOptimizer);
+  ABSL_RETURN_IF_ERROR(optimizer_->Step(
+      {.lr_multiplier = plan.lr_multiplier, .momentum = plan.momentum}, guard_, queue_));
+  trace_.EndStep();
 
-  // Log.
-  queue_.Synchronize();
-  const double step_ms = MillisecondsSince(start);
-  train_ms_ += step_ms;
-  tokens_ += plan.batch_tokens;
-  if (log_ != nullptr) {
-    StepRecord record;
-    record.step = step_;
-    for (double loss : slot_losses) record.loss += loss;
-    record.loss /= static_cast<double>(plan.batch_tokens);
-    record.lr = plan.lr_multiplier;
-    record.momentum = plan.momentum;
-    record.tokens = tokens_;
-    record.step_ms = step_ms;
-    record.tokens_per_s = plan.batch_tokens / (step_ms / 1000);
-    record.window_tokens = plan.windows.long_tokens;
-    progress_->Clear();
-    log_->Step(record, train_ms_);
-    progress_->Update(step_, record.loss, record.tokens_per_s,
-                      train_ms_ / step_ * (config_.total_steps() - step_) / 1000);
+  in_flight_.push_back({.step = step_,
+                        .plan = plan,
+                        .losses = queue_.StartDownload(all_losses_),
+                        .found = queue_.StartDownload(optimizer_->found())});
+  ++step_;
+  // A device works on this step while the host reads the results of the one before.
+  return FinishSteps(queue_.device() == kernels::DeviceKind::kCpu ? 0 : 1);
+}
+
+absl::Status RankTrainer::GatherLosses() {
+  const int64_t most = MostSlots(config_);
+  const float flags[kFlags] = {0.0f, Interrupted() ? 1.0f : 0.0f};
+  queue_.Upload(flags, losses_.Slice(most, kFlags));
+  optimizer_->LaunchFiniteCheck(queue_);
+  kernels::PoisonIfFound(optimizer_->found(), losses_.Slice(most, 1), queue_);
+  ABSL_RETURN_IF_ERROR(
+      comm_.AllGather("slot losses", losses_, all_losses_.Reshape({-1}), queue_).Wait(queue_));
+  kernels::ClearUnlessFinite(all_losses_, guard_, queue_);
+  return absl::OkStatus();
+}
+
+absl::Status RankTrainer::FinishSteps(size_t leave) {
+  while (in_flight_.size() > leave) {
+    const StepInFlight step = std::move(in_flight_.front());
+    in_flight_.pop_front();
+    ABSL_RETURN_IF_ERROR(FinishStep(step));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<double>> RankTrainer::GatherLosses(bool* gradients_finite) {
+absl::Status RankTrainer::FinishStep(const StepInFlight& step) {
   const int64_t most = MostSlots(config_);
-  const float flags[kFlags] = {optimizer_->FirstNonFiniteGradient(queue_) ? 0.0f : 1.0f,
-                               Interrupted() ? 1.0f : 0.0f};
-  queue_.Upload(flags, losses_.Slice(most, kFlags));
-  ABSL_RETURN_IF_ERROR(
-      comm_.AllGather("slot losses", losses_, all_losses_.Reshape({-1}), queue_).Wait(queue_));
-  std::vector<float> rows(all_losses_.size());
-  queue_.Download(all_losses_, rows.data());
-  queue_.Synchronize();
-  std::vector<double> losses;
-  *gradients_finite = true;
-  interrupted_ = false;
-  for (int rank = 0; rank < comm_.size(); ++rank) {
-    const float* row = rows.data() + rank * (most + kFlags);
+  const float* row = static_cast<const float*>(step.losses->Wait());
+  std::vector<double> slot_losses;
+  bool gradients_finite = true;
+  for (int rank = 0; rank < comm_.size(); ++rank, row += most + kFlags) {
     const int count = comm::SlotsOfRank(config_.recipe.data.slots, comm_.size(), rank).count();
-    losses.insert(losses.end(), row, row + count);
-    if (row[most] == 0.0f) *gradients_finite = false;
+    slot_losses.insert(slot_losses.end(), row, row + count);
+    if (std::isnan(row[most])) gradients_finite = false;
     if (row[most + 1] != 0.0f) interrupted_ = true;
   }
-  return losses;
+  const auto now = std::chrono::steady_clock::now();
+  const double step_ms = std::chrono::duration<double, std::milli>(now - last_finish_).count();
+  last_finish_ = now;
+  ABSL_RETURN_IF_ERROR(StopIfNotFinite(step, slot_losses, gradients_finite));
+  train_ms_ += step_ms;
+  tokens_ += step.plan.batch_tokens;
+  if (step.step == first_step_ + kTunedAfter) KeepTuning();
+  if (log_ != nullptr) LogStep(step, slot_losses, step_ms);
+  return absl::OkStatus();
 }
 
-absl::Status RankTrainer::StopIfNotFinite(const std::vector<double>& slot_losses,
+void RankTrainer::KeepTuning() {
+  if (comm_.rank() != 0) return;
+  const absl::Status saved = queue_.SaveTuning();
+  // The run does not need the file; the next start will time the algorithms again.
+  if (!saved.ok() && log_ != nullptr) log_->Text(absl::StrCat("warning: ", saved.message()));
+}
+
+void RankTrainer::LogStep(const StepInFlight& step, const std::vector<double>& slot_losses,
+                          double step_ms) {
+  StepRecord record;
+  record.step = step.step + 1;
+  for (double loss : slot_losses) record.loss += loss;
+  record.loss /= static_cast<double>(step.plan.batch_tokens);
+  record.lr = step.plan.lr_multiplier;
+  record.momentum = step.plan.momentum;
+  record.tokens = tokens_;
+  record.step_ms = step_ms;
+  record.tokens_per_s = step.plan.batch_tokens / (step_ms / 1000);
+  record.window_tokens = step.plan.windows.long_tokens;
+  progress_->Clear();
+  log_->Step(record, train_ms_);
+  progress_->Update(record.step, record.loss, record.tokens_per_s,
+                    train_ms_ / record.step * (config_.total_steps() - record.step) / 1000);
+}
+
+absl::Status RankTrainer::StopIfNotFinite(const StepInFlight& step,
+                                          const std::vector<double>& slot_losses,
                                           bool gradients_finite) {
   std::string what;
   for (size_t slot = 0; slot < slot_losses.size() && what.empty(); ++slot) {
@@ -209,8 +253,14 @@ absl::Status RankTrainer::StopIfNotFinite(const std::vector<double>& slot_losses
   }
   if (what.empty() && gradients_finite) return absl::OkStatus();
   // The loss alone does not tell where it began; the first bad gradient is closer to it.
-  const absl::Status gradient = optimizer_->CheckFinite(queue_);
+  const auto* found = static_cast<const int64_t*>(step.found->Wait());
+  const absl::Status gradient =
+      optimizer_->AgreeOnNonFinite(optimizer_->DecodeFound(found), queue_);
   if (!gradient.ok()) absl::StrAppend(&what, what.empty() ? "" : "; ", gradient.message());
+  // This step and those enqueued after it met the guard.
+  optimizer_->ForgetUpdates(step_ - step.step);
+  step_ = step.step;
+  in_flight_.clear();
   std::string saved = "nothing was saved, as there is no --out_dir";
   if (!config_.out_dir.empty()) {
     ABSL_RETURN_IF_ERROR(SaveCheckpoint());
@@ -221,18 +271,23 @@ absl::Status RankTrainer::StopIfNotFinite(const std::vector<double>& slot_losses
 }
 
 absl::Status RankTrainer::Validate() {
+  trace_.Phase("validation");
+  ABSL_RETURN_IF_ERROR(FinishSteps(0));
   const sched::StepPlan plan = sched::PlanStep(config_.recipe.schedules, step_);
   ABSL_ASSIGN_OR_RETURN(val_loss_, evaluator_->Run(plan.windows, weights_->parameters(), queue_));
+  trace_.EndPhase();
   if (log_ != nullptr) {
     progress_->Clear();
     log_->Validation(step_, val_loss_, train_ms_);
   }
+  last_finish_ = std::chrono::steady_clock::now();
   if (std::isfinite(val_loss_)) return absl::OkStatus();
   return absl::InternalError(
       absl::StrCat("the validation loss at step ", step_, " is ", val_loss_));
 }
 
 absl::Status RankTrainer::SaveCheckpoint() {
+  trace_.Phase("checkpoint");
   ABSL_ASSIGN_OR_RETURN(const optim::OptimizerState state, optimizer_->GatherState(queue_));
   if (comm_.rank() == 0) {
     Checkpoint checkpoint;
@@ -251,7 +306,9 @@ absl::Status RankTrainer::SaveCheckpoint() {
         tools::SaveCheckpoint(config_.checkpoint_root(), checkpoint, config_.keep_checkpoints));
   }
   // Nobody goes on to a step that a crash would lose while the files are half there.
-  return comm_.Barrier("checkpoint");
+  ABSL_RETURN_IF_ERROR(comm_.Barrier("checkpoint"));
+  trace_.EndPhase();
+  return absl::OkStatus();
 }
 
 }  // namespace tools

@@ -2,6 +2,9 @@
 #ifndef TOOLS_TRAINER_RANK_TRAINER_H_
 #define TOOLS_TRAINER_RANK_TRAINER_H_
 
+#include <chrono>
+#include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,6 +21,7 @@
 #include "tools/trainer/evaluator.h"
 #include "tools/trainer/pass.h"
 #include "tools/trainer/progress_bar.h"
+#include "tools/trainer/rank_trace.h"
 #include "tools/trainer/run_log.h"
 #include "tools/trainer/train_config.h"
 
@@ -25,10 +29,12 @@ namespace tools {
 
 class RankTrainer {
  public:
-  // Allocates everything. `log` and `progress` are null except on rank 0.
+  // Allocates everything. `log` and `progress` are null except on rank 0. `trace` is told what the
+  // rank does.
   static absl::StatusOr<std::unique_ptr<RankTrainer>> Create(
       const TrainConfig& config, comm::Communicator& comm, kernels::Backend& backend,
-      kernels::Queue& queue, BatchSource& batches, RunLog* log, ProgressBar* progress);
+      kernels::Queue& queue, BatchSource& batches, RunLog* log, ProgressBar* progress,
+      RankTrace& trace);
 
   // Trains from the initial or resumed state to the end. Cancelled if a signal asked to stop: a
   // checkpoint was written if there is an out_dir.
@@ -40,24 +46,40 @@ class RankTrainer {
 
  private:
   RankTrainer(const TrainConfig& config, comm::Communicator& comm, kernels::Queue& queue,
-              BatchSource& batches, RunLog* log, ProgressBar* progress)
+              BatchSource& batches, RunLog* log, ProgressBar* progress, RankTrace& trace)
       : config_(config),
         comm_(comm),
         queue_(queue),
         batches_(batches),
         log_(log),
-        progress_(progress) {}
+        progress_(progress),
+        trace_(trace) {}
 
   absl::Status Allocate(kernels::Backend& backend);
   absl::Status InitializeWeights();
   absl::Status Resume();
 
+  // A step that is enqueued, its results on their way to the host.
+  struct StepInFlight {
+    int64_t step = 0;  // updates before it
+    sched::StepPlan plan;
+    std::unique_ptr<kernels::Readback> losses;  // all_losses_
+    std::unique_ptr<kernels::Readback> found;   // ShardedOptimizer::found()
+  };
+
+  // Enqueues a step and reads the results of the one before.
   absl::Status Step(const sched::StepPlan& plan);
+  // Lets all ranks have all slots' losses, and lowers the guard if something is not finite.
+  absl::Status GatherLosses();
+  // Until `leave` steps are in flight.
+  absl::Status FinishSteps(size_t leave);
+  absl::Status FinishStep(const StepInFlight& step);
+  void KeepTuning();
+  void LogStep(const StepInFlight& step, const std::vector<double>& slot_losses, double step_ms);
+  absl::Status StopIfNotFinite(const StepInFlight& step, const std::vector<double>& slot_losses,
+                               bool gradients_finite);
   absl::Status Validate();
   absl::Status SaveCheckpoint();
-  absl::Status StopIfNotFinite(const std::vector<double>& slot_losses, bool gradients_finite);
-  // All ranks' sums of slot losses in slot order, and whether all gradients are finite.
-  absl::StatusOr<std::vector<double>> GatherLosses(bool* gradients_finite);
 
   const TrainConfig& config_;
   comm::Communicator& comm_;
@@ -65,6 +87,7 @@ class RankTrainer {
   BatchSource& batches_;
   RunLog* const log_;
   ProgressBar* const progress_;
+  RankTrace& trace_;
 
   comm::SlotRange run_;  // this rank's slots
   std::unique_ptr<model::ParameterArena> weights_;
@@ -74,9 +97,12 @@ class RankTrainer {
   kernels::Arena arena_;
   kernels::Tensor losses_;      // f32 [2 + most slots of a rank]: sums, gradient flag, interrupt
   kernels::Tensor all_losses_;  // f32 [ranks, ...]
+  kernels::Tensor guard_;       // i32 [1]: 1 as long as all losses and gradients were finite
 
-  int64_t step_ = 0;    // updates done
-  int64_t tokens_ = 0;  // trained on
+  int64_t step_ = 0;  // updates enqueued
+  std::deque<StepInFlight> in_flight_;
+  std::chrono::steady_clock::time_point last_finish_;  // of a step, or of what came after it
+  int64_t tokens_ = 0;                                 // trained on
   double train_ms_ = 0;
   double val_loss_ = 0;
   bool interrupted_ = false;  // some rank was asked to stop; all ranks agree

@@ -37,6 +37,7 @@ RunLog::~RunLog() {
 }
 
 void RunLog::Text(absl::string_view text) {
+  if (out_ == nullptr) return;
   std::fprintf(out_, "%.*s\n", static_cast<int>(text.size()), text.data());
   std::fflush(out_);
 }

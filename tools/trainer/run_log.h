@@ -32,6 +32,7 @@ struct StepRecord {
 class RunLog {
  public:
   // `metrics_path` empty: no metrics file. `append`: a resumed run goes on in the same file.
+  // `out` null: nothing is printed.
   static absl::StatusOr<std::unique_ptr<RunLog>> Create(const std::string& metrics_path,
                                                         bool append, int64_t total_steps,
                                                         std::FILE* out);

@@ -1,5 +1,5 @@
 // A training small enough to be run dozens of times in a test: the record's twelve layers at
-// width 32, 8 slots of 32 tokens, on synthetic text.
+// width 32, 8 slots of 32 tokens, on synthetic text. GPU tests take another width.
 #ifndef TOOLS_TRAINER_TEST_RUN_H_
 #define TOOLS_TRAINER_TEST_RUN_H_
 
@@ -48,9 +48,15 @@ inline std::vector<uint16_t> SyntheticTokens(int64_t count, uint32_t seed) {
   return tokens;
 }
 
-// The config of a run of `steps` in deterministic mode on one rank, with one thread, whose
-// shards lie in `folder`.
-inline TrainConfig TestConfig(const std::string& folder, int64_t steps) {
+struct TestWidth {
+  int64_t heads = 2;
+  int64_t head_dim = 16;
+  int64_t dim() const { return heads * head_dim; }
+};
+
+// The config of a run of `steps` in deterministic mode on one rank of the CPU, with one thread,
+// whose shards lie in `folder`.
+inline TrainConfig TestConfig(const std::string& folder, int64_t steps, TestWidth width = {}) {
   TrainConfig config;
   config.token_map = data::TokenMap::ByteVocabulary();
   absl::StatusOr<Recipe> recipe =
@@ -59,14 +65,14 @@ inline TrainConfig TestConfig(const std::string& folder, int64_t steps) {
   config.recipe = *std::move(recipe);
   absl::StatusOr<model::GptConfig> model =
       model::MuonCustomSizingConfig({.vocab_size = config.recipe.model.vocab_size,
-                                     .dim = 32,
-                                     .heads = 2,
-                                     .head_dim = 16,
-                                     .mlp_dim = 128});
+                                     .dim = width.dim(),
+                                     .heads = width.heads,
+                                     .head_dim = width.head_dim,
+                                     .mlp_dim = 4 * width.dim()});
   CHECK(model.ok()) << model.status();
   config.recipe.model = *std::move(model);
   config.recipe.schedules = sched::Rescaled(config.recipe.schedules, steps);
-  config.recipe.schedules.rotary.head_dim = 16;
+  config.recipe.schedules.rotary.head_dim = static_cast<int>(width.head_dim);
   config.recipe.schedules.batch.stages[0].tokens = kTestSlots * kTestSlotTokens;
   config.recipe.schedules.validation.every = 1000;
   config.recipe.data = {.slots = kTestSlots,
@@ -84,6 +90,7 @@ inline TrainConfig TestConfig(const std::string& folder, int64_t steps) {
   }
   config.seed = 7;
   config.deterministic = true;
+  config.device = "cpu";
   config.threads = 1;
   config.comm_timeout = absl::Minutes(1);
   config.keep_checkpoints = 100;
@@ -117,18 +124,19 @@ inline std::vector<std::string> LossesOf(const std::string& metrics) {
   return losses;
 }
 
-inline TestRun RunTraining(const TrainConfig& config) {
+inline TestRun RunTraining(const TrainConfig& config, RunTrace* trace = nullptr) {
   TestRun run;
   std::FILE* quiet = std::fopen("/dev/null", "w");
   CHECK(quiet != nullptr);
   absl::StatusOr<std::unique_ptr<RunLog>> log =
       RunLog::Create(config.metrics, /*append=*/false, config.total_steps(), quiet);
   CHECK(log.ok()) << log.status();
-  run.status = Train(config, **log, [&run](const TrainedModel& trained) {
+  const auto when_done = [&run](const TrainedModel& trained) {
     run.weights = WeightsToHost(trained.parameters, trained.queue);
     run.val_loss = trained.val_loss;
     return absl::OkStatus();
-  });
+  };
+  run.status = Train(config, **log, when_done, trace);
   const absl::Status closed = (*log)->Close();
   CHECK(closed.ok()) << closed;
   std::fclose(quiet);

@@ -1,20 +1,19 @@
 #include "tools/trainer/train.h"
 
 #include <memory>
-#include <mutex>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "comm/checking.h"
-#include "comm/local/local.h"
+#include "comm/tracing.h"
 #include "data/loader.h"
-#include "kernels/cpu/cpu_backend.h"
 #include "third_party/absl_compat/status_macros.h"
 #include "tools/checkpoint/checkpoint.h"
+#include "tools/trainer/device.h"
 #include "tools/trainer/progress_bar.h"
+#include "tools/trainer/rank_trace.h"
 #include "tools/trainer/rank_trainer.h"
+#include "tools/trainer/ranks.h"
 #include "tools/trainer/snapshot.h"
 
 namespace tools {
@@ -46,25 +45,6 @@ absl::StatusOr<std::unique_ptr<BatchSource>> OpenBatches(const TrainConfig& conf
   return std::make_unique<BatchSource>(std::move(loader), first_step);
 }
 
-// The first error that is not an echo of another rank's.
-class FirstError {
- public:
-  void Add(const absl::Status& status) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    const bool echo = absl::IsUnavailable(status);
-    if (status_.ok() || (echo_ && !echo)) {
-      status_ = status;
-      echo_ = echo;
-    }
-  }
-  absl::Status status() const { return status_; }
-
- private:
-  std::mutex mutex_;
-  absl::Status status_;
-  bool echo_ = false;
-};
-
 // Nothing is dropped in silence.
 std::string DataText(const data::LoaderStats& stats) {
   return absl::StrCat(
@@ -75,47 +55,41 @@ std::string DataText(const data::LoaderStats& stats) {
       " before a shard's first document, ", stats.shards_skipped, " shards smaller than a batch");
 }
 
-absl::Status RunRank(const TrainConfig& config, comm::Communicator& comm, BatchSource& batches,
-                     RunLog& log, ProgressBar& progress,
-                     const std::function<absl::Status(const TrainedModel&)>& when_done) {
+absl::Status RunRank(const TrainConfig& config, comm::Communicator& comm, int gpu,
+                     BatchSource& batches, RunLog& log, ProgressBar& progress,
+                     const std::function<absl::Status(const TrainedModel&)>& when_done,
+                     RunTrace* run_trace) {
   const bool first = comm.rank() == 0;
-  const std::unique_ptr<kernels::Queue> queue = kernels::MakeCpuQueue(config.threads);
-  ABSL_ASSIGN_OR_RETURN(const std::unique_ptr<RankTrainer> trainer,
-                        RankTrainer::Create(config, comm, kernels::CpuBackend(), *queue, batches,
-                                            first ? &log : nullptr, first ? &progress : nullptr));
+  ABSL_ASSIGN_OR_RETURN(const Device device, OpenDevice(config.device, gpu));
+  ABSL_ASSIGN_OR_RETURN(
+      const std::unique_ptr<kernels::Queue> queue,
+      device.make_queue({.threads = config.threads, .deterministic = config.deterministic}));
+  RankTrace trace(run_trace, comm.rank(), *queue);
+  const std::unique_ptr<comm::Communicator> traced = comm::MakeTracing(comm, trace);
+  ABSL_ASSIGN_OR_RETURN(
+      const std::unique_ptr<RankTrainer> trainer,
+      RankTrainer::Create(config, *traced, *device.backend, *queue, batches, first ? &log : nullptr,
+                          first ? &progress : nullptr, trace));
   ABSL_RETURN_IF_ERROR(trainer->Run());
   if (!first || !when_done) return absl::OkStatus();
   progress.Clear();
-  return when_done({trainer->parameters(), *queue, trainer->last_val_loss()});
+  return when_done({trainer->parameters(), *device.backend, *queue, trainer->last_val_loss(),
+                    trainer->memory_bytes()});
 }
 
 }  // namespace
 
 absl::Status Train(const TrainConfig& config, RunLog& log,
-                   const std::function<absl::Status(const TrainedModel&)>& when_done) {
+                   const std::function<absl::Status(const TrainedModel&)>& when_done,
+                   RunTrace* trace) {
   ABSL_ASSIGN_OR_RETURN(const std::unique_ptr<BatchSource> batches, OpenBatches(config));
   ProgressBar progress(config.total_steps());
-  const std::shared_ptr<comm::LocalGroup> group =
-      comm::LocalGroup::Create(config.world_size, config.comm_timeout);
-  std::vector<std::unique_ptr<comm::Communicator>> ends;  // all, before any rank can leave
-  for (int rank = 0; rank < config.world_size; ++rank) {
-    ends.push_back(config.check_comm ? comm::MakeChecking(group->Join(rank)) : group->Join(rank));
-  }
-  FirstError error;
-  std::vector<std::thread> ranks;
-  for (int rank = 0; rank < config.world_size; ++rank) {
-    ranks.emplace_back([&, rank] {
-      const std::unique_ptr<comm::Communicator> comm = std::move(ends[rank]);
-      const absl::Status status = RunRank(config, *comm, *batches, log, progress, when_done);
-      if (status.ok()) return;
-      error.Add(status);
-      comm->Abort(status);
-    });
-  }
-  for (std::thread& rank : ranks) rank.join();
+  const absl::Status status = RunRanks(config, [&](comm::Communicator& comm, int gpu) {
+    return RunRank(config, comm, gpu, *batches, log, progress, when_done, trace);
+  });
   progress.Clear();
   log.Text(DataText(batches->Stats()));
-  return error.status();
+  return status;
 }
 
 }  // namespace tools

@@ -25,6 +25,7 @@ struct TrainConfig {
   bool deterministic = false;
   int world_size = 1;      // ranks: threads of this process
   int slots_per_pass = 1;  // slots that a rank runs at once
+  std::string device;      // "cpu" or "cuda"
   int threads = 0;         // of the CPU pool; 0: one per core
   absl::Duration comm_timeout = absl::Minutes(10);
   bool check_comm = false;  // compare all ranks' collective calls

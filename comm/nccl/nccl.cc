@@ -1,0 +1,212 @@
+#include "comm/nccl/nccl.h"
+
+#include <cuda_runtime_api.h>
+
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "comm/alone.h"
+#include "comm/nccl/nccl_api.h"
+#include "comm/nccl/nccl_link.h"
+#include "kernels/cuda/cuda_queue.h"
+#include "kernels/ops/elementwise.h"
+#include "third_party/absl_compat/check.h"
+#include "third_party/absl_compat/status_macros.h"
+
+namespace comm {
+namespace {
+
+using kernels::DeviceKind;
+using kernels::DType;
+using kernels::Tensor;
+
+// Of each rank, in one gather of host tensors.
+constexpr int64_t kHostBytes = 1024;
+
+ncclDataType_t Float(const Tensor& x) {
+  CHECK(x.dtype() == DType::kF32 || x.dtype() == DType::kBF16) << "reduction of " << x;
+  return x.dtype() == DType::kF32 ? ncclFloat32 : ncclBfloat16;
+}
+
+std::string Describe(absl::string_view name, absl::string_view label, const Tensor& x,
+                     absl::string_view detail) {
+  return absl::StrCat(name, "(", label, ", ", kernels::Name(x.dtype()), " x ", x.size(),
+                      detail.empty() ? "" : ", ", detail, ")");
+}
+
+const char* OpName(ReduceOp op) { return op == ReduceOp::kSum ? "sum" : "avg"; }
+
+class NcclCommunicator : public Communicator {
+ public:
+  explicit NcclCommunicator(std::unique_ptr<NcclLink> link)
+      : link_(std::move(link)), nccl_(link_->api()) {
+    CUDA_CHECK(cudaMalloc(&token_, sizeof(float)));
+    CUDA_CHECK(cudaMemset(token_, 0, sizeof(float)));
+    CUDA_CHECK(cudaMalloc(&device_bytes_, kHostBytes * (size() + 1)));
+    CUDA_CHECK(cudaMallocHost(&host_bytes_, kHostBytes));
+    CUDA_CHECK(cudaDeviceSynchronize());  // the stream of the link does not wait for the memset
+  }
+  ~NcclCommunicator() override {
+    link_.reset();  // nothing runs afterwards
+    cudaFree(token_);
+    cudaFree(device_bytes_);
+    cudaFreeHost(host_bytes_);
+  }
+
+  int rank() const override { return link_->rank(); }
+  int size() const override { return link_->size(); }
+  absl::string_view backend() const override { return "nccl"; }
+
+  Future ReduceScatter(absl::string_view label, Tensor in, Tensor out, ReduceOp op,
+                       kernels::Queue& queue) override {
+    if (queue.device() == DeviceKind::kCpu) return NotForTheCpu();
+    CHECK_EQ(in.size(), out.size() * size()) << label;
+    CHECK_EQ(in.dtype(), out.dtype()) << label;
+    CheckReduction(label, out, op);
+    return Start(
+        Describe("reduce_scatter", label, in, OpName(op)), queue,
+        [&](ncclComm_t comm, cudaStream_t stream) {
+          return nccl_.ReduceScatter(in.data(), out.data(), out.size(), Float(in), ncclSum, comm,
+                                     stream);
+        },
+        op == ReduceOp::kAvg ? out : Tensor());
+  }
+  Future AllGather(absl::string_view label, Tensor in, Tensor out, kernels::Queue& queue) override {
+    if (queue.device() == DeviceKind::kCpu) return NotForTheCpu();
+    CHECK_EQ(out.size(), in.size() * size()) << label;
+    CHECK_EQ(in.dtype(), out.dtype()) << label;
+    const std::string call = Describe("all_gather", label, in, "");
+    if (in.device() == DeviceKind::kCpu) {
+      return Future([status = GatherHostBytes(call, in, out)](kernels::Queue&) { return status; });
+    }
+    return Start(
+        call, queue,
+        [&](ncclComm_t comm, cudaStream_t stream) {
+          return nccl_.AllGather(in.data(), out.data(), in.bytes(), ncclInt8, comm, stream);
+        },
+        Tensor());
+  }
+  Future AllReduce(absl::string_view label, Tensor x, ReduceOp op, kernels::Queue& queue) override {
+    if (queue.device() == DeviceKind::kCpu) return NotForTheCpu();
+    CheckReduction(label, x, op);
+    return Start(
+        Describe("all_reduce", label, x, OpName(op)), queue,
+        [&](ncclComm_t comm, cudaStream_t stream) {
+          return nccl_.AllReduce(x.data(), x.data(), x.size(), Float(x), ncclSum, comm, stream);
+        },
+        op == ReduceOp::kAvg ? x : Tensor());
+  }
+  Future Broadcast(absl::string_view label, Tensor x, int root, kernels::Queue& queue) override {
+    if (queue.device() == DeviceKind::kCpu) return NotForTheCpu();
+    CHECK(root >= 0 && root < size()) << label << ": root " << root;
+    CheckDevice(label, x);
+    return Start(
+        Describe("broadcast", label, x, absl::StrCat("root ", root)), queue,
+        [&](ncclComm_t comm, cudaStream_t stream) {
+          return nccl_.Broadcast(x.data(), x.data(), x.bytes(), ncclInt8, root, comm, stream);
+        },
+        Tensor());
+  }
+  absl::Status Barrier(absl::string_view label) override {
+    ABSL_ASSIGN_OR_RETURN(const std::shared_ptr<Operation> operation,
+                          link_->Launch(absl::StrCat("barrier(", label, ")"), std::nullopt,
+                                        [&](ncclComm_t comm, cudaStream_t stream) {
+                                          return nccl_.AllReduce(token_, token_, 1, ncclFloat32,
+                                                                 ncclSum, comm, stream);
+                                        }));
+    return link_->WaitOnHost(*operation);
+  }
+  void Abort(const absl::Status& reason) override { link_->Abort(reason); }
+
+ private:
+  static Future NotForTheCpu() {
+    return Future([](kernels::Queue&) {
+      return absl::FailedPreconditionError(
+          "several ranks of the nccl backend compute on GPUs; for the CPU build with "
+          "--//comm:backend=local");
+    });
+  }
+  static void CheckDevice(absl::string_view label, const Tensor& x) {
+    CHECK(x.device() == DeviceKind::kCuda) << label << ": " << x << " is in host memory";
+  }
+  static void CheckReduction(absl::string_view label, const Tensor& x, ReduceOp op) {
+    CheckDevice(label, x);
+    CHECK(op == ReduceOp::kSum || x.dtype() == DType::kF32)
+        << label << ": the average of " << x << "; sum it, and divide in f32";
+  }
+
+  // `averaged` is divided by the number of ranks on the queue that waits.
+  Future Start(std::string call, kernels::Queue& queue, const NcclLink::Enqueue& enqueue,
+               Tensor averaged) {
+    absl::StatusOr<std::shared_ptr<Operation>> operation =
+        link_->Launch(std::move(call), kernels::Cuda(queue).stream(), enqueue);
+    if (!operation.ok()) {
+      return Future([status = operation.status()](kernels::Queue&) { return status; });
+    }
+    return Future([this, operation = *std::move(operation), averaged](kernels::Queue& waiting) {
+      ABSL_RETURN_IF_ERROR(link_->failure());
+      CUDA_CHECK(cudaStreamWaitEvent(kernels::Cuda(waiting).stream(), operation->end.get(), 0));
+      if (averaged) kernels::Scale(averaged, 1.0f / static_cast<float>(size()), waiting);
+      return absl::OkStatus();
+    });
+  }
+
+  // For what ranks tell each other about their calls; waits for it. From pinned memory, since a
+  // copy from other memory may wait for the stream, and so for a rank that is missing.
+  absl::Status GatherHostBytes(const std::string& call, Tensor in, Tensor out) {
+    const int64_t bytes = in.bytes();
+    CHECK(out.device() == DeviceKind::kCpu && bytes <= kHostBytes) << call;
+    char* const device_all = device_bytes_ + kHostBytes;
+    std::memcpy(host_bytes_, in.data(), bytes);
+    ABSL_ASSIGN_OR_RETURN(
+        const std::shared_ptr<Operation> operation,
+        link_->Launch(call, std::nullopt, [&](ncclComm_t comm, cudaStream_t stream) {
+          CUDA_CHECK(
+              cudaMemcpyAsync(device_bytes_, host_bytes_, bytes, cudaMemcpyHostToDevice, stream));
+          return nccl_.AllGather(device_bytes_, device_all, bytes, ncclInt8, comm, stream);
+        }));
+    ABSL_RETURN_IF_ERROR(link_->WaitOnHost(*operation));
+    CUDA_CHECK(cudaMemcpy(out.data(), device_all, bytes * size(), cudaMemcpyDeviceToHost));
+    return absl::OkStatus();
+  }
+
+  std::unique_ptr<NcclLink> link_;
+  const NcclApi& nccl_;
+  float* token_ = nullptr;        // Barrier's
+  char* device_bytes_ = nullptr;  // this rank's kHostBytes, then all ranks'
+  char* host_bytes_ = nullptr;    // this rank's
+};
+
+absl::Status CudaError(absl::string_view what, cudaError_t error) {
+  (void)cudaGetLastError();
+  return absl::FailedPreconditionError(absl::StrCat(what, ": ", cudaGetErrorString(error)));
+}
+
+}  // namespace
+
+absl::StatusOr<int> DeviceOfRank(const ProcessRank& where) {
+  if (where.size == 1) return 0;
+  int devices = 0;
+  const cudaError_t error = cudaGetDeviceCount(&devices);
+  if (error != cudaSuccess) return CudaError("looking for GPUs", error);
+  if (devices == 1) return 0;  // some launchers show each rank only its own
+  if (where.local_rank < devices) return where.local_rank;
+  return absl::FailedPreconditionError(absl::StrCat(
+      "rank ", where.rank, " is number ", where.local_rank, " (from 0) of its host, where it sees ",
+      devices, " GPUs; start at most one rank for each GPU"));
+}
+
+absl::StatusOr<std::unique_ptr<Communicator>> MakeNccl(const ProcessRank& where, int device,
+                                                       absl::Duration timeout) {
+  if (where.size == 1) return MakeAlone("nccl");
+  ABSL_ASSIGN_OR_RETURN(const NcclApi* api, LoadNccl());
+  const cudaError_t error = cudaSetDevice(device);
+  if (error != cudaSuccess) return CudaError(absl::StrCat("CUDA device ", device), error);
+  ABSL_ASSIGN_OR_RETURN(std::unique_ptr<NcclLink> link,
+                        NcclLink::Connect(*api, where, device, timeout));
+  return std::make_unique<NcclCommunicator>(std::move(link));
+}
+
+}  // namespace comm

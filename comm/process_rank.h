@@ -1,0 +1,47 @@
+// Which rank of how many this process is, as its launcher says in the environment.
+#ifndef COMM_PROCESS_RANK_H_
+#define COMM_PROCESS_RANK_H_
+
+#include <functional>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace comm {
+
+struct ProcessRank {
+  int rank = 0;
+  int size = 1;
+  int local_rank = 0;  // among the ranks of this host
+  int local_size = 1;  // ranks of this host; 0: the launcher does not say
+  // host:port at which rank 0 may listen. Empty: not given, enough when all are on one host.
+  std::string rendezvous;
+  // Tells jobs apart that run on one host at the same time.
+  std::string job;
+  std::string launcher;  // for messages; empty: no launcher
+
+  bool one_host() const { return local_size == size; }
+};
+
+// The first of these sets of which a variable is there; none of them: rank 0 of 1.
+//
+//   NANOSPEED_RANK, NANOSPEED_WORLD_SIZE, NANOSPEED_LOCAL_RANK [, NANOSPEED_LOCAL_SIZE]
+//   OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK [, _LOCAL_SIZE]       Open MPI's mpirun
+//   RANK, WORLD_SIZE, LOCAL_RANK [, LOCAL_WORLD_SIZE]              torchrun
+//   SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID                      srun
+//
+// The order is from the inside out: mpirun and torchrun are often started by Slurm. Of Slurm
+// only SLURM_PROCID counts as a sign, since a mere allocation sets the others too. MASTER_ADDR
+// and MASTER_PORT, with any launcher, say where rank 0 listens.
+//
+// InvalidArgument, naming the variable and its value: one of a set is missing, is no number, or
+// contradicts another (rank 4 of 4).
+absl::StatusOr<ProcessRank> ProcessRankFrom(
+    const std::function<const char*(const char* name)>& environment);
+
+// The same from this process's environment.
+absl::StatusOr<ProcessRank> GetProcessRank();
+
+}  // namespace comm
+
+#endif  // COMM_PROCESS_RANK_H_

@@ -1,0 +1,257 @@
+// The output head on CUDA: products by cuBLASLt, losses and gradients by softcap_loss.h.
+//
+// Each slot goes through in chunks of rows, cut by the slot's length alone, so that a slot's bits
+// do not depend on how many slots a pass has. Chunks are as large as they can be: dx = g w has
+// only D / 256 tiles along its columns and needs many rows to fill the card, and each chunk reads
+// and writes all of dw (309 MB at V 50,304, D 768: 72 us).
+//
+// In fp8, per chunk of R rows:
+//   x8 [R, D], x8t [D, R]     logits [R, V] = x8 w8^T     g8 [R, V], g8t [V, R]
+//   dx = g8 w8t^T             dw += g8t x8t^T
+// and w8 [V, D], w8t [D, V] once a call.
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+
+#include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/cuda_queue.h"
+#include "kernels/cuda/fp8_cast.h"
+#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/softcap_loss.h"
+#include "third_party/absl_compat/check.h"
+
+namespace kernels {
+namespace {
+
+constexpr int64_t kGradChunkRows = 24576;  // two to a slot of 49,152
+constexpr int64_t kLossChunkRows = 16384;
+constexpr int64_t kRowMultiple = 16;  // of the fp8 products' sizes
+constexpr int64_t kAlignment = 256;
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t RoundUp(int64_t a, int64_t multiple) { return CeilDiv(a, multiple) * multiple; }
+
+// Rows of a slot's chunks but the last: nearly equal ones, at most `most` each.
+int64_t ChunkRows(int64_t tokens, int64_t most) {
+  return RoundUp(CeilDiv(tokens, CeilDiv(tokens, most)), kRowMultiple);
+}
+
+// The parts of args.workspace. For losses alone the chunks are no larger, and the gradients' parts
+// stay unused.
+struct Workspace {
+  BF16* logits;       // [R, V]
+  uint8_t *g8, *g8t;  // [R, V], [V, R]
+  uint8_t *x8, *x8t;  // [R, D], [D, R]
+  uint8_t *w8, *w8t;  // [V, D], [D, V]
+  int64_t bytes;
+};
+
+Workspace Layout(void* start, int64_t tokens, int64_t vocab, int64_t dim) {
+  // Not ChunkRows(): longer slots may have shorter chunks, but never need less memory.
+  const int64_t rows = std::min(RoundUp(tokens, kRowMultiple), kGradChunkRows);
+  Workspace work = {};
+  const auto take = [&](int64_t bytes) {
+    uint8_t* const part = static_cast<uint8_t*>(start) + work.bytes;
+    work.bytes += RoundUp(bytes, kAlignment);
+    return part;
+  };
+  work.logits = reinterpret_cast<BF16*>(take(rows * vocab * int64_t{sizeof(BF16)}));
+  work.g8 = take(rows * vocab);
+  work.g8t = take(rows * vocab);
+  work.x8 = take(rows * dim);
+  work.x8t = take(rows * dim);
+  work.w8 = take(vocab * dim);
+  work.w8t = take(vocab * dim);
+  return work;
+}
+
+// Rows of one slot.
+struct Chunk {
+  const BF16* x;  // [rows, D]
+  int64_t rows;
+  cuda::SoftcapRows loss;
+};
+
+class CudaHeadOps : public HeadOps {
+ public:
+  explicit CudaHeadOps(Gemm& gemm) : gemm_(gemm) {}
+
+  void HeadLoss(const HeadArgs& args, Tensor losses, Queue& queue) const override {
+    Run(args, losses, Tensor(), Tensor(), Cuda(queue));
+  }
+
+  void HeadLossGrad(const HeadArgs& args, Tensor losses, Tensor dx, Tensor dw,
+                    Queue& queue) const override {
+    Run(args, losses, dx, dw, Cuda(queue));
+  }
+
+  void HeadLogits(const HeadArgs& args, Tensor logits, Queue& queue) const override {
+    const Workspace work = Split(args);
+    const int64_t tokens = args.x.dim(1);
+    const int64_t vocab = args.w.dim(0);
+    if (args.precision.fp8) QuantiseW(args, work, /*both=*/false, Cuda(queue));
+    const int64_t step = ChunkRows(tokens, kLossChunkRows);
+    for (int64_t begin = 0; begin < tokens; begin += step) {
+      const Chunk chunk = {.x = args.x.bf16() + begin * args.w.dim(1),
+                           .rows = std::min(step, tokens - begin),
+                           .loss = {}};
+      Logits(args, work, chunk, /*grad=*/false, Cuda(queue));
+      cuda::Softcap(work.logits, chunk.rows * vocab, args.softcap, args.softcap_temperature,
+                    logits.f32() + begin * vocab, Cuda(queue));
+    }
+  }
+
+  int64_t HeadWorkspaceBytes(int64_t, int64_t slot_tokens, int64_t vocab,
+                             int64_t dim) const override {
+    return Layout(nullptr, slot_tokens, vocab, dim).bytes;
+  }
+
+ private:
+  static Workspace Split(const HeadArgs& args) {
+    CHECK(args.w.dim(0) % 16 == 0 && args.w.dim(1) % 16 == 0)
+        << "head on CUDA: w " << args.w << " needs dims that are multiples of 16";
+    CHECK_EQ(reinterpret_cast<uintptr_t>(args.workspace.data()) % kAlignment, 0u)
+        << "head on CUDA: workspace " << args.workspace << " is not aligned to 256 bytes";
+    return Layout(args.workspace.data(), args.x.dim(1), args.w.dim(0), args.w.dim(1));
+  }
+
+  static void QuantiseW(const HeadArgs& args, const Workspace& work, bool both, CudaQueue& queue) {
+    const int64_t vocab = args.w.dim(0);
+    const int64_t dim = args.w.dim(1);
+    const float scale = args.precision.w_scale;
+    if (both) {
+      cuda::QuantiseE4M3Both(args.w.bf16(), vocab, dim, scale, work.w8, work.w8t, queue);
+    } else {
+      cuda::QuantiseE4M3(args.w.bf16(), vocab, dim, scale, work.w8, queue);
+    }
+  }
+
+  // bf16 logits into work.logits; in fp8 from x8, which is made on the way, and x8t for gradients.
+  void Logits(const HeadArgs& args, const Workspace& work, const Chunk& chunk, bool grad,
+              CudaQueue& queue) const {
+    const int64_t vocab = args.w.dim(0);
+    const int64_t dim = args.w.dim(1);
+    const HeadPrecision& precision = args.precision;
+    GemmArgs product = {.m = chunk.rows, .n = vocab, .k = dim};
+    product.a = {.data = chunk.x, .dtype = DType::kBF16, .ld = dim};
+    product.b = {.data = args.w.data(), .dtype = DType::kBF16, .ld = dim, .trans = true};
+    product.d = work.logits;
+    product.d_dtype = DType::kBF16;
+    product.d_ld = vocab;
+    if (precision.fp8) {
+      if (grad) {
+        cuda::QuantiseE4M3Both(chunk.x, chunk.rows, dim, precision.x_scale, work.x8, work.x8t,
+                               queue);
+      } else {
+        cuda::QuantiseE4M3(chunk.x, chunk.rows, dim, precision.x_scale, work.x8, queue);
+      }
+      product.a = {.data = work.x8, .dtype = DType::kF8E4M3, .ld = dim};
+      product.b = {.data = work.w8, .dtype = DType::kF8E4M3, .ld = dim, .trans = true};
+      product.alpha = precision.x_scale * precision.w_scale;
+      product.fast_accumulate = true;
+    }
+    gemm_.Run(product, queue);
+  }
+
+  // work.logits become g there, or g8 and g8t.
+  void Gradients(const HeadArgs& args, const Workspace& work, const Chunk& chunk, float* losses,
+                 CudaQueue& queue) const {
+    if (!args.precision.fp8) {
+      cuda::SoftcapLossGrad(work.logits, chunk.loss, losses, queue);
+      return;
+    }
+    cuda::SoftcapLossGradFp8(work.logits, chunk.loss, args.precision.grad_scale, losses, work.g8,
+                             queue);
+    cuda::TransposeBytes(work.g8, chunk.rows, args.w.dim(0), work.g8t, queue);
+  }
+
+  void GradX(const HeadArgs& args, const Workspace& work, const Chunk& chunk, BF16* dx,
+             CudaQueue& queue) const {
+    const int64_t vocab = args.w.dim(0);
+    const int64_t dim = args.w.dim(1);
+    const HeadPrecision& precision = args.precision;
+    GemmArgs product = {.m = chunk.rows, .n = dim, .k = vocab};
+    product.a = {.data = work.logits, .dtype = DType::kBF16, .ld = vocab};
+    product.b = {.data = args.w.data(), .dtype = DType::kBF16, .ld = dim};
+    product.d = dx;
+    product.d_dtype = DType::kBF16;
+    product.d_ld = dim;
+    if (precision.fp8) {
+      product.a = {.data = work.g8, .dtype = DType::kF8E5M2, .ld = vocab};
+      product.b = {.data = work.w8t, .dtype = DType::kF8E4M3, .ld = vocab, .trans = true};
+      product.alpha = precision.grad_scale * precision.w_scale;
+    }
+    gemm_.Run(product, queue);
+  }
+
+  void GradW(const HeadArgs& args, const Workspace& work, const Chunk& chunk, float* dw,
+             CudaQueue& queue) const {
+    const int64_t vocab = args.w.dim(0);
+    const int64_t dim = args.w.dim(1);
+    const HeadPrecision& precision = args.precision;
+    GemmArgs product = {.m = vocab, .n = dim, .k = chunk.rows};
+    product.a = {.data = work.logits, .dtype = DType::kBF16, .ld = vocab, .trans = true};
+    product.b = {.data = chunk.x, .dtype = DType::kBF16, .ld = dim};
+    product.beta = 1.0f;
+    product.c = dw;
+    product.d = dw;
+    product.d_dtype = DType::kF32;
+    product.d_ld = dim;
+    if (precision.fp8) {
+      product.a = {.data = work.g8t, .dtype = DType::kF8E5M2, .ld = chunk.rows};
+      product.b = {.data = work.x8t, .dtype = DType::kF8E4M3, .ld = chunk.rows, .trans = true};
+      product.alpha = precision.x_scale * precision.grad_scale;
+    }
+    gemm_.Run(product, queue);
+  }
+
+  static void CheckLimits(const HeadArgs& args, bool grad) {
+    CHECK_LE(args.softcap, cuda::kMaxSoftcap) << "head on CUDA: exp(z - softcap) would underflow";
+    if (!grad) return;
+    CHECK_LE(args.w.dim(0), cuda::kMaxGradVocab)
+        << "head on CUDA: a block of threads cannot hold a row of logits of w " << args.w;
+    CHECK(!args.precision.fp8 || args.x.dim(1) % kRowMultiple == 0)
+        << "head on CUDA: fp8 gradients need a multiple of 16 tokens in a slot, x " << args.x;
+  }
+
+  // Without dx and dw: losses only. Chunks add to their leaf one by one, slot after slot.
+  void Run(const HeadArgs& args, const Tensor& losses, const Tensor& dx, const Tensor& dw,
+           CudaQueue& queue) const {
+    const bool grad = !dx.empty();
+    CheckLimits(args, grad);
+    const Workspace work = Split(args);
+    const int64_t tokens = args.x.dim(1);
+    const int64_t dim = args.w.dim(1);
+    if (args.precision.fp8) QuantiseW(args, work, grad, queue);
+    const int64_t step = ChunkRows(tokens, grad ? kGradChunkRows : kLossChunkRows);
+    for (int64_t slot = 0; slot < args.x.dim(0); ++slot) {
+      for (int64_t begin = 0; begin < tokens; begin += step) {
+        const int64_t first = slot * tokens + begin;
+        const int64_t rows = std::min(step, tokens - begin);
+        const Chunk chunk = {.x = args.x.bf16() + first * dim,
+                             .rows = rows,
+                             .loss = {.targets = args.targets.i32() + first,
+                                      .rows = rows,
+                                      .vocab = args.w.dim(0),
+                                      .softcap = args.softcap,
+                                      .temperature = args.softcap_temperature}};
+        Logits(args, work, chunk, grad, queue);
+        if (!grad) {
+          cuda::SoftcapLoss(work.logits, chunk.loss, losses.f32() + first, queue);
+          continue;
+        }
+        Gradients(args, work, chunk, losses.f32() + first, queue);
+        GradX(args, work, chunk, dx.bf16() + first * dim, queue);
+        GradW(args, work, chunk, dw.At(dw.dim(0) == 1 ? 0 : slot).f32(), queue);
+      }
+    }
+  }
+
+  Gemm& gemm_;
+};
+
+}  // namespace
+
+std::unique_ptr<HeadOps> MakeCudaHeadOps(Gemm& gemm) { return std::make_unique<CudaHeadOps>(gemm); }
+
+}  // namespace kernels

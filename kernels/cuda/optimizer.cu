@@ -1,0 +1,351 @@
+// Optimizer ops on CUDA. All are bound by memory. Bytes moved per element, for weights, moments
+// and momentum of 4 (f32) or 2 (bf16) bytes each:
+//
+//   AdamUpdate          4 + 2 weight + 4 moment: 16 with bf16 weights and moments
+//   MomentumUpdate      4 + 2 momentum + 2: 14 with f32 momentum
+//   NormalizeFrobenius  6: u read twice, x written
+//   MatrixUpdate        2 + 2 weight: 10 with f32 weights
+//
+// Each multiply, add and fused multiply-add is asked for by name, as in the CPU's ops: the compiler
+// chooses no contraction, and bits do not depend on how a range is cut into vectors and tail.
+#include <cuda_bf16.h>
+
+#include <cstdint>
+#include <initializer_list>
+
+#include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/cuda_queue.h"
+#include "kernels/cuda/device.cuh"
+
+namespace kernels {
+namespace {
+
+using cuda::CeilDiv;
+using cuda::kWarp;
+
+constexpr int kThreads = 256;
+// Elements a thread of an elementwise op: 16 bytes of f32, which most of the operands are, and 8
+// of bf16, so that a warp's accesses are whole lines for both.
+constexpr int kQuad = 4;
+
+__device__ __forceinline__ void Load(const float* p, float (&x)[1]) { x[0] = *p; }
+__device__ __forceinline__ void Load(const BF16* p, float (&x)[1]) { x[0] = cuda::ToF32(*p); }
+__device__ __forceinline__ void Load(const float* p, float (&x)[kQuad]) {
+  const float4 v = *reinterpret_cast<const float4*>(p);
+  x[0] = v.x;
+  x[1] = v.y;
+  x[2] = v.z;
+  x[3] = v.w;
+}
+__device__ __forceinline__ void Load(const BF16* p, float (&x)[kQuad]) {
+  const uint2 v = *reinterpret_cast<const uint2*>(p);
+  x[0] = __uint_as_float(v.x << 16);
+  x[1] = __uint_as_float(v.x & 0xffff0000u);
+  x[2] = __uint_as_float(v.y << 16);
+  x[3] = __uint_as_float(v.y & 0xffff0000u);
+}
+
+__device__ __forceinline__ void Store(float* p, const float (&x)[1]) { *p = x[0]; }
+__device__ __forceinline__ void Store(BF16* p, const float (&x)[1]) { *p = cuda::Round(x[0]); }
+__device__ __forceinline__ void Store(float* p, const float (&x)[kQuad]) {
+  *reinterpret_cast<float4*>(p) = make_float4(x[0], x[1], x[2], x[3]);
+}
+__device__ __forceinline__ void Store(BF16* p, const float (&x)[kQuad]) {
+  uint2 v;
+  v.x = cuda::Round(x[0]).bits | uint32_t{cuda::Round(x[1]).bits} << 16;
+  v.y = cuda::Round(x[2]).bits | uint32_t{cuda::Round(x[3]).bits} << 16;
+  *reinterpret_cast<uint2*>(p) = v;
+}
+
+__device__ __forceinline__ float RoundLike(float x, const float*) { return x; }
+__device__ __forceinline__ float RoundLike(float x, const BF16*) { return cuda::RoundF32(x); }
+
+template <typename P, typename M>
+struct Adam {
+  P* p;
+  const float* g;
+  M *m, *v;
+  const float* rates;
+  float beta1, beta2, rest1, rest2, eps;
+
+  float step_size, decay;
+  __device__ void Begin(int64_t /*matrix*/) {
+    step_size = rates[0];
+    decay = rates[1];
+  }
+  template <int count>
+  __device__ void Run(int64_t i) const {
+    float grad[count], new_m[count], new_v[count], weight[count];
+    Load(g + i, grad);
+    Load(m + i, new_m);
+    Load(v + i, new_v);
+    Load(p + i, weight);
+#pragma unroll
+    for (int j = 0; j < count; ++j) {
+      const float gj = RoundLike(grad[j], p);
+      new_m[j] = __fmaf_rn(beta1, new_m[j], __fmul_rn(rest1, gj));
+      new_v[j] = __fmaf_rn(beta2, new_v[j], __fmul_rn(rest2, __fmul_rn(gj, gj)));
+      const float ratio = __fdiv_rn(new_m[j], __fadd_rn(__fsqrt_rn(new_v[j]), eps));
+      weight[j] = __fmaf_rn(-step_size, ratio, __fmul_rn(weight[j], decay));
+    }
+    Store(p + i, weight);
+    Store(m + i, new_m);
+    Store(v + i, new_v);
+  }
+};
+
+template <typename M>
+struct Momentum {
+  const float* g;
+  M* m;
+  const float* mu;
+  BF16* u;
+
+  float keep, rest;
+  __device__ void Begin(int64_t /*matrix*/) {
+    keep = mu[0];
+    rest = __fsub_rn(1.0f, keep);
+  }
+  template <int count>
+  __device__ void Run(int64_t i) const {
+    float grad[count], new_m[count], direction[count];
+    Load(g + i, grad);
+    Load(m + i, new_m);
+#pragma unroll
+    for (int j = 0; j < count; ++j) {
+      const float gj = RoundLike(grad[j], m);
+      new_m[j] = __fmaf_rn(rest, __fsub_rn(gj, new_m[j]), new_m[j]);
+      direction[j] = __fmaf_rn(keep, __fsub_rn(new_m[j], gj), gj);
+    }
+    Store(m + i, new_m);
+    Store(u + i, direction);
+  }
+};
+
+template <typename P>
+struct Matrix {
+  P* p;
+  const BF16* o;
+  const float *lr, *decay;
+  int64_t size;  // of a matrix
+
+  float rate, keep;
+  __device__ void Begin(int64_t matrix) {
+    rate = lr[matrix];
+    keep = decay[matrix];
+    p += matrix * size;
+    o += matrix * size;
+  }
+  template <int count>
+  __device__ void Run(int64_t i) const {
+    float weight[count], update[count];
+    Load(p + i, weight);
+    Load(o + i, update);
+#pragma unroll
+    for (int j = 0; j < count; ++j) {
+      weight[j] = __fmaf_rn(-rate, update[j], __fmul_rn(weight[j], keep));
+    }
+    Store(p + i, weight);
+  }
+};
+
+// Elements [0, n) of matrix blockIdx.y.
+template <typename Op>
+__global__ void Elementwise(Op op, int64_t n, const int32_t* guard, bool vectors) {
+  if (guard != nullptr && *guard == 0) return;
+  const int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kQuad;
+  if (i >= n) return;
+  op.Begin(blockIdx.y);
+  if (vectors && i + kQuad <= n) {
+    op.template Run<kQuad>(i);
+    return;
+  }
+  for (int64_t j = i; j < n && j < i + kQuad; ++j) op.template Run<1>(j);
+}
+
+bool Aligned(std::initializer_list<const void*> pointers) {
+  for (const void* pointer : pointers) {
+    if (reinterpret_cast<uintptr_t>(pointer) % 16 != 0) return false;
+  }
+  return true;
+}
+
+template <typename Op>
+void Launch(const char* name, const Op& op, int64_t matrices, int64_t n, const Tensor& guard,
+            bool aligned, Queue& queue) {
+  if (matrices == 0 || n == 0) return;
+  // Matrices of odd sizes put the later ones off.
+  const bool vectors = aligned && (matrices == 1 || n % kQuad == 0);
+  const dim3 grid(CeilDiv(n, kThreads * kQuad), matrices);
+  Elementwise<<<grid, kThreads, 0, Cuda(queue).stream()>>>(
+      op, n, guard.empty() ? nullptr : guard.i32(), vectors);
+  CheckLaunch(name);
+}
+
+template <typename P, typename M>
+void LaunchAdam(const AdamArgs& args, Queue& queue) {
+  Adam<P, M> op;
+  op.p = static_cast<P*>(args.p.data());
+  op.g = args.g.f32();
+  op.m = static_cast<M*>(args.m.data());
+  op.v = static_cast<M*>(args.v.data());
+  op.rates = args.rates.f32();
+  op.beta1 = args.beta1;
+  op.beta2 = args.beta2;
+  op.rest1 = 1.0f - args.beta1;
+  op.rest2 = 1.0f - args.beta2;
+  op.eps = args.eps;
+  Launch("AdamUpdate", op, 1, args.p.size(), args.guard, Aligned({op.p, op.g, op.m, op.v}), queue);
+}
+
+template <typename M>
+void LaunchMomentum(const Tensor& g, const Tensor& m, const Tensor& mu, const Tensor& guard,
+                    const Tensor& u, Queue& queue) {
+  Momentum<M> op;
+  op.g = g.f32();
+  op.m = static_cast<M*>(m.data());
+  op.mu = mu.f32();
+  op.u = u.bf16();
+  Launch("MomentumUpdate", op, 1, g.size(), guard, Aligned({op.g, op.m, op.u}), queue);
+}
+
+template <typename P>
+void LaunchMatrix(const Tensor& p, const Tensor& o, const Tensor& lr, const Tensor& decay,
+                  const Tensor& guard, Queue& queue) {
+  Matrix<P> op;
+  op.p = static_cast<P*>(p.data());
+  op.o = o.bf16();
+  op.lr = lr.f32();
+  op.decay = decay.f32();
+  op.size = p.dim(1) * p.dim(2);
+  Launch("MatrixUpdate", op, p.dim(0), op.size, guard, Aligned({op.p, op.o}), queue);
+}
+
+// The norm. A block takes kNormBlock elements, thread t the vectors t, t + kThreads, ... of them.
+// The order of the sum follows from the size of a matrix alone, whether its rows are aligned or
+// not.
+constexpr int kVector = 8;
+constexpr int kNormRounds = 8;
+constexpr int64_t kNormBlock = int64_t{kThreads} * kVector * kNormRounds;
+
+// u[i] to u[i + 7], zeros from n on. Packed, so that nothing waits for the data here and several
+// loads can be under way.
+__device__ __forceinline__ cuda::BF16x8 LoadVector(const BF16* u, int64_t i, int64_t n,
+                                                   bool vectors) {
+  if (vectors && i + kVector <= n) return cuda::Load8(u + i);
+  const auto bits = [&](int64_t at) { return at < n ? uint32_t{u[at].bits} : 0u; };
+  uint4 words;
+  words.x = bits(i) | bits(i + 1) << 16;
+  words.y = bits(i + 2) | bits(i + 3) << 16;
+  words.z = bits(i + 4) | bits(i + 5) << 16;
+  words.w = bits(i + 6) | bits(i + 7) << 16;
+  return *reinterpret_cast<const cuda::BF16x8*>(&words);
+}
+
+// partial[matrix, block] = the sum of squares of a block of n elements.
+__global__ void SumSquares(const BF16* u, int64_t n, bool vectors, float* partial) {
+  __shared__ float shared[kThreads / kWarp];
+  u += blockIdx.y * n;
+  const int64_t begin = blockIdx.x * kNormBlock + threadIdx.x * kVector;
+  cuda::BF16x8 packed[kNormRounds];
+#pragma unroll
+  for (int round = 0; round < kNormRounds; ++round) {
+    packed[round] = LoadVector(u, begin + round * kThreads * kVector, n, vectors);
+  }
+  float sum = 0;
+#pragma unroll
+  for (int round = 0; round < kNormRounds; ++round) {
+    float x[kVector];
+    cuda::Unpack(packed[round], x);
+#pragma unroll
+    for (int j = 0; j < kVector; ++j) sum = __fmaf_rn(x[j], x[j], sum);
+  }
+  sum = cuda::BlockSum<kThreads>(sum, shared);
+  if (threadIdx.x == 0) partial[int64_t{blockIdx.y} * gridDim.x + blockIdx.x] = sum;
+}
+
+// x = u / (norm + eps); the same grid as SumSquares. x may be u: a thread reads an element before
+// it writes it, and nobody else touches it.
+__global__ void DivideByNorm(const BF16* u, int64_t n, bool vectors, const float* partial,
+                             float eps, BF16* x) {
+  // Each warp adds the partial sums for itself: no barrier, and they come from cache.
+  partial += int64_t{blockIdx.y} * gridDim.x;
+  float sum = 0;
+  for (int i = threadIdx.x % kWarp; i < gridDim.x; i += kWarp) sum = __fadd_rn(sum, partial[i]);
+  const float divisor = __fadd_rn(__fsqrt_rn(cuda::WarpSum(sum)), eps);
+  u += blockIdx.y * n;
+  x += blockIdx.y * n;
+  const int64_t begin = blockIdx.x * kNormBlock + threadIdx.x * kVector;
+  // x may be u, so the compiler moves no load ahead of a store: a batch is loaded first.
+  constexpr int kBatch = 4;
+  static_assert(kNormRounds % kBatch == 0);
+  for (int first = 0; first < kNormRounds; first += kBatch) {
+    cuda::BF16x8 packed[kBatch];
+#pragma unroll
+    for (int k = 0; k < kBatch; ++k) {
+      packed[k] = LoadVector(u, begin + (first + k) * kThreads * kVector, n, vectors);
+    }
+#pragma unroll
+    for (int k = 0; k < kBatch; ++k) {
+      const int64_t i = begin + (first + k) * kThreads * kVector;
+      float v[kVector];
+      cuda::Unpack(packed[k], v);
+#pragma unroll
+      for (int j = 0; j < kVector; ++j) v[j] = __fdiv_rn(v[j], divisor);
+      if (vectors && i + kVector <= n) {
+        cuda::Store8(x + i, cuda::Pack(v));
+      } else {
+#pragma unroll
+        for (int j = 0; j < kVector; ++j) {
+          if (i + j < n) x[i + j] = cuda::Round(v[j]);
+        }
+      }
+    }
+  }
+}
+
+class CudaOptimizerOps : public OptimizerOps {
+ public:
+  void AdamUpdate(const AdamArgs& args, Queue& queue) const override {
+    const bool moments_f32 = args.m.dtype() == DType::kF32;
+    if (args.p.dtype() == DType::kF32) {
+      moments_f32 ? LaunchAdam<float, float>(args, queue) : LaunchAdam<float, BF16>(args, queue);
+    } else {
+      moments_f32 ? LaunchAdam<BF16, float>(args, queue) : LaunchAdam<BF16, BF16>(args, queue);
+    }
+  }
+
+  void MomentumUpdate(Tensor g, Tensor m, Tensor mu, Tensor guard, Tensor u,
+                      Queue& queue) const override {
+    m.dtype() == DType::kF32 ? LaunchMomentum<float>(g, m, mu, guard, u, queue)
+                             : LaunchMomentum<BF16>(g, m, mu, guard, u, queue);
+  }
+
+  void NormalizeFrobenius(Tensor u, float eps, Tensor x, Queue& queue) const override {
+    const int64_t matrices = u.dim(0), n = u.dim(1) * u.dim(2);
+    if (matrices == 0 || n == 0) return;
+    CudaQueue& stream = Cuda(queue);
+    const dim3 grid(CeilDiv(n, kNormBlock), matrices);
+    float* partial = static_cast<float*>(stream.Scratch(matrices * grid.x * sizeof(float)));
+    const bool vectors = Aligned({u.data(), x.data()}) && (matrices == 1 || n % kVector == 0);
+    SumSquares<<<grid, kThreads, 0, stream.stream()>>>(u.bf16(), n, vectors, partial);
+    CheckLaunch("NormalizeFrobenius, squares");
+    DivideByNorm<<<grid, kThreads, 0, stream.stream()>>>(u.bf16(), n, vectors, partial, eps,
+                                                         x.bf16());
+    CheckLaunch("NormalizeFrobenius, division");
+  }
+
+  void MatrixUpdate(Tensor p, Tensor o, Tensor lr, Tensor decay, Tensor guard,
+                    Queue& queue) const override {
+    p.dtype() == DType::kF32 ? LaunchMatrix<float>(p, o, lr, decay, guard, queue)
+                             : LaunchMatrix<BF16>(p, o, lr, decay, guard, queue);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<OptimizerOps> MakeCudaOptimizerOps() {
+  return std::make_unique<CudaOptimizerOps>();
+}
+
+}  // namespace kernels

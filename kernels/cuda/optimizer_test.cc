@@ -1,0 +1,264 @@
+// Optimizer ops and SymmetricProduct on CUDA against the CPU's.
+#include "kernels/ops/optimizer.h"
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/cuda/cuda_testing.h"
+#include "kernels/ops/matmul.h"
+
+namespace kernels {
+namespace {
+
+// Two values that f32 cannot tell apart may round to neighbours in bf16: one unit in the last place
+// of a value just above a power of two.
+constexpr double kNeighbour = 2 * kBF16Ulp;
+
+// The arithmetic is the same f32 operations in the same order; a CPU without fused multiply-add
+// rounds products as well. f32 results then differ by a few 2^-24 of the terms, which may cancel.
+double Error(DType dtype) { return dtype == DType::kF32 ? 1e-6 : kNeighbour; }
+
+class OptimizerTest : public CudaTest {
+ protected:
+  static AdamArgs Adam(Tensor p, Tensor g, Tensor m, Tensor v, Tensor rates, Tensor guard = {}) {
+    AdamArgs args{.p = p, .g = g, .m = m, .v = v, .rates = rates, .guard = guard};
+    args.beta1 = 0.8f;
+    args.beta2 = 0.95f;
+    args.eps = 1e-8f;
+    return args;
+  }
+  Tensor OnCuda(DType dtype, std::vector<int64_t> dims, const std::vector<double>& values) {
+    const Twin twin = Of(dtype, std::move(dims), values);
+    return twin.cuda;
+  }
+};
+
+TEST_F(OptimizerTest, Adam) {
+  for (DType weights : {DType::kF32, DType::kBF16}) {
+    for (DType moments : {DType::kF32, DType::kBF16}) {
+      for (int64_t n : {1, 3, 8, 1003, 1 << 18}) {
+        const Twin p = Normal(weights, {n}), g = Normal(DType::kF32, {n});
+        const Twin m = Normal(moments, {n}, 0.1), v = Uniform(moments, {n}, 0.0, 1.0);
+        const Twin rates = Of(DType::kF32, {2}, {0.03, 0.99});
+        for (int step = 0; step < 2; ++step) {
+          Both([&](Side side, Queue& queue) {
+            AdamUpdate(Adam(p.on(side), g.on(side), m.on(side), v.on(side), rates.on(side)), queue);
+          });
+        }
+        // Two steps, so two roundings.
+        ExpectClose(p, 2 * Error(weights), 0, "p");
+        ExpectClose(m, 2 * Error(moments), 0, "m");
+        ExpectClose(v, 2 * Error(moments), 0, "v");
+      }
+    }
+  }
+}
+
+TEST_F(OptimizerTest, Momentum) {
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    for (int64_t n : {1, 7, 1003, 1 << 18}) {
+      const Twin g = Normal(DType::kF32, {n}), m = Normal(dtype, {n}, 0.1);
+      const Twin mu = Of(DType::kF32, {1}, {0.9}), u = Output(DType::kBF16, {n});
+      Both([&](Side side, Queue& queue) {
+        MomentumUpdate(g.on(side), m.on(side), mu.on(side), {}, u.on(side), queue);
+      });
+      ExpectClose(m, Error(dtype), 0, "m");
+      ExpectClose(u, kNeighbour, 0, "u");
+    }
+  }
+}
+
+TEST_F(OptimizerTest, MatrixUpdate) {
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const auto& [rows, cols] : {std::pair{1, 12}, {3, 5}, {130, 131}, {768, 768}}) {
+      const Twin p = Normal(dtype, {3, rows, cols});
+      const Twin o = Normal(DType::kBF16, {3, rows, cols}, 0.1);
+      const Twin lr = Of(DType::kF32, {3}, {0.05, 0.02, 0.3});
+      const Twin decay = Of(DType::kF32, {3}, {1, 0.9, 0.5});
+      Both([&](Side side, Queue& queue) {
+        MatrixUpdate(p.on(side), o.on(side), lr.on(side), decay.on(side), {}, queue);
+      });
+      ExpectClose(p, Error(dtype), 0, "p");
+    }
+  }
+}
+
+// One call on n elements against calls on uneven pieces, which start at any alignment, bitwise.
+TEST_F(OptimizerTest, ElementwiseBitsDoNotDependOnCuts) {
+  const int64_t n = 40003;
+  const std::vector<std::vector<int64_t>> cuts = {{n}, {1, 7, 16384, 3, 23605, 3}};
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    const Twin g = Normal(DType::kF32, {n}), start = Normal(dtype, {n});
+    const std::vector<double> values = OnHost(start.cuda);
+    const Twin rates = Of(DType::kF32, {2}, {0.03, 0.99}), mu = Of(DType::kF32, {1}, {0.9});
+    std::vector<std::vector<uint8_t>> want;
+    for (const std::vector<int64_t>& pieces : cuts) {
+      const Tensor p = OnCuda(dtype, {n}, values), m = OnCuda(dtype, {n}, values);
+      const Tensor v = Zeros(dtype, {n}).cuda, k = OnCuda(dtype, {n}, values);
+      const Tensor u = Output(DType::kBF16, {n}).cuda;
+      int64_t begin = 0;
+      for (int64_t size : pieces) {
+        const auto cut = [&](const Tensor& t) { return t.Slice(begin, size); };
+        AdamUpdate(Adam(cut(p), cut(g.cuda), cut(m), cut(v), rates.cuda), cuda());
+        MomentumUpdate(cut(g.cuda), cut(k), mu.cuda, {}, cut(u), cuda());
+        begin += size;
+      }
+      ASSERT_EQ(begin, n);
+      cuda().Synchronize();
+      std::vector<std::vector<uint8_t>> got;
+      for (const Tensor& t : {p, m, v, k, u}) got.push_back(Bytes(t));
+      if (want.empty()) want = got;
+      EXPECT_EQ(got, want) << dtype;
+    }
+  }
+}
+
+TEST_F(OptimizerTest, NormalizeFrobenius) {
+  for (const auto& [rows, cols] : {std::pair{1, 12}, {6, 12}, {5, 7}, {127, 129}, {768, 768}}) {
+    const Twin u = Normal(DType::kBF16, {3, rows, cols});
+    const Twin x = Output(DType::kBF16, {3, rows, cols});
+    const auto run = [&](Side side, Queue& queue) {
+      NormalizeFrobenius(u.on(side), 1e-7f, x.on(side), queue);
+    };
+    Both(run);
+    ExpectClose(x, kNeighbour);  // the norms differ in the last bits of f32
+    ExpectRepeats([&](Queue& queue) { run(Side::kCuda, queue); }, {x.cuda});
+    // A matrix alone, which may start elsewhere, and in place.
+    const std::vector<uint8_t> all = Bytes(x.cuda);
+    const int64_t bytes = 2 * rows * cols;
+    for (int64_t b = 0; b < 3; ++b) {
+      NormalizeFrobenius(u.cuda.Slice(b, 1), 1e-7f, u.cuda.Slice(b, 1), cuda());
+      cuda().Synchronize();
+      EXPECT_EQ(Bytes(u.cuda.Slice(b, 1)),
+                std::vector<uint8_t>(all.begin() + b * bytes, all.begin() + (b + 1) * bytes));
+    }
+  }
+}
+
+TEST_F(OptimizerTest, T1_36_ZeroMatrixStaysZero) {
+  const Twin u = Zeros(DType::kBF16, {2, 6, 12}), x = Output(DType::kBF16, {2, 6, 12});
+  NormalizeFrobenius(u.cuda, 1e-7f, x.cuda, cuda());
+  cuda().Synchronize();
+  for (double value : OnHost(x.cuda)) EXPECT_EQ(value, 0.0);
+}
+
+TEST_F(OptimizerTest, ZeroGuardChangesNothing) {
+  const int64_t n = 2 * 30 * 35;
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    const Twin g = Normal(DType::kF32, {n}), u = Output(DType::kBF16, {n});
+    std::vector<double> gradient = OnHost(g.cuda);
+    gradient[n / 2] = NAN;
+    Set(g.cuda, gradient);
+    const Twin p = Normal(dtype, {n}), m = Normal(dtype, {n}), v = Uniform(dtype, {n}, 0.0, 1.0);
+    const Twin k = Normal(dtype, {n}), w = Normal(dtype, {2, 30, 35});
+    const Twin o = Normal(DType::kBF16, {2, 30, 35}), rates = Of(DType::kF32, {2}, {0.03, 0.99});
+    const Twin mu = Of(DType::kF32, {1}, {0.9}), lr = Of(DType::kF32, {2}, {0.05, 0.02});
+    const Twin decay = Of(DType::kF32, {2}, {1, 0.9});
+    const auto state = [&] {
+      std::vector<std::vector<uint8_t>> all;
+      for (const Twin* t : {&p, &m, &v, &k, &w}) all.push_back(Bytes(t->cuda));
+      return all;
+    };
+    const auto step = [&](int32_t on) {
+      const Tensor guard = Ints({1}, on, on + 1).cuda;
+      AdamUpdate(Adam(p.cuda, g.cuda, m.cuda, v.cuda, rates.cuda, guard), cuda());
+      MomentumUpdate(g.cuda, k.cuda, mu.cuda, guard, u.cuda, cuda());
+      MatrixUpdate(w.cuda, o.cuda, lr.cuda, decay.cuda, guard, cuda());
+      cuda().Synchronize();
+    };
+    const auto before = state();
+    step(0);
+    EXPECT_EQ(state(), before) << dtype;
+    step(1);
+    const auto after = state();
+    for (size_t i = 0; i < before.size(); ++i) EXPECT_NE(after[i], before[i]) << i;
+  }
+}
+
+class SymmetricProductTest : public CudaTest {
+ protected:
+  void ExpectSymmetric(Tensor c) {
+    const int64_t rows = c.dim(1);
+    const std::vector<uint8_t> bytes = Bytes(c);
+    std::vector<uint16_t> bits(bytes.size() / 2);
+    std::memcpy(bits.data(), bytes.data(), bytes.size());
+    int64_t differ = 0;
+    for (int64_t b = 0; b < c.dim(0); ++b) {
+      const uint16_t* matrix = bits.data() + b * rows * rows;
+      for (int64_t i = 0; i < rows; ++i) {
+        for (int64_t j = 0; j < i; ++j) differ += matrix[i * rows + j] != matrix[j * rows + i];
+      }
+    }
+    EXPECT_EQ(differ, 0) << c;
+  }
+};
+
+struct Shape {
+  int64_t batch, rows, cols;
+};
+
+// Sums of `cols` products in f32 differ by their order, about 1e-6 of their rms; then one rounding
+// to bf16. Off the diagonal a sum is far smaller than on it: ExpectClose grants the rms of all.
+TEST_F(SymmetricProductTest, MatchesCpu) {
+  for (const Shape& s : {Shape{1, 1, 12},
+                         {3, 6, 12},
+                         {2, 48, 80},
+                         {2, 128, 768},
+                         {1, 768, 3072},
+                         {3, 200, 136},
+                         {2, 33, 64},
+                         {2, 40, 8},
+                         {1, 264, 72}}) {
+    const Twin x = Normal(DType::kBF16, {s.batch, s.rows, s.cols});
+    const Twin c = Output(DType::kBF16, {s.batch, s.rows, s.rows});
+    const auto run = [&](Side side, Queue& queue) {
+      SymmetricProduct(x.on(side), 0.5f, 0.0f, Tensor(), c.on(side), queue);
+    };
+    Both(run);
+    ExpectClose(c, kNeighbour);
+    ExpectSymmetric(c.cuda);
+    ExpectRepeats([&](Queue& queue) { run(Side::kCuda, queue); }, {c.cuda});
+  }
+}
+
+// c = b A + a A A^T, A symmetric: the second product of a Newton-Schulz iteration.
+TEST_F(SymmetricProductTest, WithAddend) {
+  for (const Shape& s : {Shape{3, 6, 12}, {2, 48, 80}, {2, 200, 136}, {2, 768, 768}}) {
+    const Twin x = Normal(DType::kBF16, {s.batch, s.rows, s.cols}, 1 / std::sqrt(s.cols));
+    const Twin gram = Output(DType::kBF16, {s.batch, s.rows, s.rows});
+    Both([&](Side side, Queue& queue) {
+      SymmetricProduct(x.on(side), 1.0f, 0.0f, Tensor(), gram.on(side), queue);
+    });
+    // The same bits on both sides, so that only the second product is compared.
+    Set(gram.cuda, OnHost(gram.cpu));
+    const Twin c = Output(DType::kBF16, {s.batch, s.rows, s.rows});
+    const auto run = [&](Side side, Queue& queue) {
+      SymmetricProduct(gram.on(side), 2.0315f, -4.775f, gram.on(side), c.on(side), queue);
+    };
+    Both(run);
+    // The terms cancel in part, but each is below 10 times the result's rms: 1e-6 of that is
+    // nothing beside a rounding to bf16.
+    ExpectClose(c, kNeighbour);
+    ExpectSymmetric(c.cuda);
+    ExpectRepeats([&](Queue& queue) { run(Side::kCuda, queue); }, {c.cuda});
+  }
+}
+
+// A matrix's bits do not depend on how many others there are.
+TEST_F(SymmetricProductTest, MatricesAreIndependent) {
+  const Twin x = Normal(DType::kBF16, {3, 200, 136}), c = Output(DType::kBF16, {3, 200, 200});
+  SymmetricProduct(x.cuda, 1.0f, 0.0f, Tensor(), c.cuda, cuda());
+  for (int64_t b = 0; b < 3; ++b) {
+    const Tensor alone = Output(DType::kBF16, {1, 200, 200}).cuda;
+    SymmetricProduct(x.cuda.Slice(b, 1), 1.0f, 0.0f, Tensor(), alone, cuda());
+    cuda().Synchronize();
+    EXPECT_EQ(Bytes(alone), Bytes(c.cuda.Slice(b, 1))) << b;
+  }
+}
+
+}  // namespace
+}  // namespace kernels

@@ -1,0 +1,188 @@
+#include "kernels/trace/costs.h"
+
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace kernels {
+namespace {
+
+// Costs read shapes only: all tensors share this one address.
+char memory[1];
+Tensor Bf16(std::vector<int64_t> dims) { return Tensor(memory, DType::kBF16, dims); }
+Tensor F32(std::vector<int64_t> dims) { return Tensor(memory, DType::kF32, dims); }
+Tensor I32(std::vector<int64_t> dims) { return Tensor(memory, DType::kI32, dims); }
+
+TEST(Costs, MatMulCountsTheAddendAndBothTranspositions) {
+  // Two slots of [16, 8] x [8, 4].
+  const OpCost plain =
+      MatMulCost(Bf16({2, 16, 8}), Bf16({4, 8}), Bf16({2, 16, 4}), {.trans_b = true});
+  EXPECT_EQ(plain.phase, OpPhase::kGemm);
+  EXPECT_EQ(plain.shape, "bf16 [2, 16, 8] x bf16 [4, 8]^T");
+  EXPECT_EQ(plain.flops, 2 * 2 * 16 * 8 * 4);
+  EXPECT_EQ(plain.bytes, 2 * (2 * 16 * 8 + 8 * 4 + 2 * 16 * 4));
+
+  const OpCost added =
+      MatMulCost(F32({8, 16}), F32({8, 4}), F32({16, 4}), {.trans_a = true, .beta = 1.0f});
+  EXPECT_EQ(added.shape, "f32 [8, 16]^T x f32 [8, 4] + addend");
+  EXPECT_EQ(added.flops, 2 * 16 * 4 * 8);
+  EXPECT_EQ(added.bytes, 4 * (8 * 16 + 8 * 4 + 2 * 16 * 4));
+}
+
+TEST(Costs, OtherProducts) {
+  const OpCost grad = WeightGradCost(Bf16({2, 16, 4}), Bf16({2, 16, 8}), F32({1, 4, 8}));
+  EXPECT_EQ(grad.flops, 2 * 32 * 4 * 8);
+  EXPECT_EQ(grad.bytes, 2 * 32 * (4 + 8) + 2 * 4 * 4 * 8);
+
+  const OpCost up = LinearRelu2Cost(Bf16({2, 16, 4}), Bf16({4, 8}), Bf16({2, 16, 8}));
+  EXPECT_EQ(up.flops, 2 * 32 * 4 * 8);
+  EXPECT_EQ(up.bytes, 2 * (32 * 4 + 4 * 8 + 2 * 32 * 8));
+  EXPECT_EQ(LinearRelu2GradCost(Bf16({2, 16, 4}), Bf16({4, 8}), Bf16({2, 16, 8})).bytes, up.bytes);
+
+  // 3 matrices of 4 rows: 4 * 5 / 2 different entries of the product each.
+  const OpCost gram = SymmetricProductCost(Bf16({3, 4, 8}), 0, Bf16({3, 4, 4}));
+  EXPECT_EQ(gram.phase, OpPhase::kOptimizer);
+  EXPECT_EQ(gram.flops, 3 * (4 * 5 / 2) * 2 * 8);
+  EXPECT_EQ(gram.bytes, 2 * (3 * 4 * 8 + 3 * 4 * 4));
+}
+
+TEST(Costs, AttentionPairsAreThoseOfTheDefinition) {
+  for (int64_t tokens : {1, 5, 16, 40}) {
+    for (int64_t window : {0, 3, 16, 100}) {
+      int64_t pairs = 0;
+      for (int64_t p = 0; p < tokens; ++p) {
+        for (int64_t j = 0; j <= p; ++j) pairs += p - window <= j;
+      }
+      EXPECT_EQ(AttentionPairs(tokens, window), pairs) << tokens << " tokens, window " << window;
+    }
+  }
+  // Documents of 3, 0 and 5 tokens, and none after the end.
+  EXPECT_EQ(AttentionPairs({0, 3, 3, 8, 8, 8}, 1), (1 + 2 + 2) + (1 + 2 + 2 + 2 + 2));
+}
+
+TEST(Costs, Attention) {
+  AttentionArgs args;
+  args.q = args.k = args.v = args.o = Bf16({2, 16, 8});
+  args.boundaries = I32({2, 4});
+  args.heads = 2;
+  args.window_tokens = 5;
+  args.lse = F32({2, 2, 16});
+  // Scores and output: two products of 2 flops for each pair, feature and slot.
+  const OpCost forward = AttentionCost(args, 100);
+  EXPECT_EQ(forward.phase, OpPhase::kAttention);
+  EXPECT_EQ(forward.shape, "bf16 [2, 16, 8], 2 heads, window 5");
+  EXPECT_EQ(forward.flops, 2 * 2 * 100 * 8 * 2);
+  EXPECT_EQ(forward.bytes, 4 * 2 * 256 + 4 * 8 + 4 * 64);
+  const OpCost backward = AttentionGradCost(args, 100);
+  EXPECT_EQ(backward.flops, forward.flops / 2 * 5);
+  EXPECT_EQ(backward.bytes, 8 * 2 * 256 + 4 * 8 + 4 * 64);
+}
+
+TEST(Costs, HeadHasOneProductForwardAndThreeWithTheGradient) {
+  HeadArgs args;
+  args.x = Bf16({2, 16, 8});
+  args.w = Bf16({64, 8});
+  args.targets = I32({2, 16});
+  const Tensor losses = F32({2, 16});
+  const OpCost loss = HeadLossCost(args, losses);
+  EXPECT_EQ(loss.phase, OpPhase::kHeadLoss);
+  EXPECT_FALSE(loss.fp8);
+  EXPECT_EQ(loss.flops, 2 * 32 * 64 * 8);
+  EXPECT_EQ(loss.bytes, 2 * (32 * 8 + 64 * 8) + 4 * 32 + 4 * 32);
+  args.precision.fp8 = true;
+  const OpCost grad = HeadLossGradCost(args, losses, F32({1, 64, 8}));
+  EXPECT_TRUE(grad.fp8);
+  EXPECT_EQ(grad.flops, 3 * loss.flops);
+  EXPECT_EQ(grad.bytes, loss.bytes + 2 * 32 * 8 + 2 * 4 * 64 * 8);
+}
+
+TEST(Costs, TablesCostOnlyTheRowsThatTokensCanName) {
+  EmbedSmearNormArgs args;
+  args.tokens = I32({1, 16});
+  args.table = Bf16({1000, 8});
+  args.smear_w = Bf16({1, 4});
+  args.scalars = F32({5});
+  args.x0 = Bf16({1, 16, 8});
+  args.inv_rms = F32({1, 16});
+  const double forward = 4 * 16 + 2 * 16 * 8 + 2 * 4 + 4 * 5 + 2 * 16 * 8 + 4 * 16;
+  EXPECT_EQ(EmbedSmearNormCost(args).bytes, forward);
+  EXPECT_EQ(EmbedSmearNormGradCost(args, args.x0, F32({1, 4}), F32({1, 5})).bytes,
+            forward + 2 * 2 * 16 * 8 + 2 * 4 * 4 + 2 * 4 * 5);
+  EXPECT_EQ(EmbeddingGradCost(args.tokens, args.x0, F32({1, 1000, 8})).bytes,
+            4 * 16 + 2 * 16 * 8 + 2 * 4 * 16 * 8);
+  // A table smaller than the batch: all of it.
+  EXPECT_EQ(EmbeddingGradCost(args.tokens, args.x0, F32({1, 10, 8})).bytes,
+            4 * 16 + 2 * 16 * 8 + 2 * 4 * 10 * 8);
+}
+
+TEST(Costs, Norms) {
+  const Tensor x = Bf16({2, 16, 8}), rows = F32({2, 16}), scalars = F32({5});
+  const double bytes = x.bytes(), row_bytes = rows.bytes();
+  EXPECT_EQ(RmsNormCost(x, rows).bytes, 2 * bytes + row_bytes);
+  EXPECT_EQ(RmsNormGradCost(x, rows, Tensor()).bytes, 3 * bytes + row_bytes);
+  EXPECT_EQ(RmsNormGradCost(x, rows, x).bytes, 4 * bytes + row_bytes);
+  EXPECT_EQ(MixNormCost(x, Tensor(), scalars, rows).bytes, 4 * bytes + row_bytes + 20);
+  EXPECT_EQ(MixNormCost(x, x, scalars, rows).bytes, 5 * bytes + row_bytes + 20);
+  MixNormGradArgs grad;
+  grad.dresidual = grad.du = grad.u = grad.x = grad.x0 = grad.dx = grad.dx0 = x;
+  grad.inv_rms = rows;
+  grad.scalars = grad.dscalars = scalars;
+  // Read: dresidual, du, u, x, x0, dx0. Written: dx, dx0.
+  EXPECT_EQ(MixNormGradCost(grad).bytes, 8 * bytes + row_bytes + 3 * 20);
+  grad.saved = grad.dsaved = grad.dx_extra = x;
+  grad.du_head = F32({2, 16, 4});
+  EXPECT_EQ(MixNormGradCost(grad).bytes, 11 * bytes + row_bytes + 3 * 20 + 4 * 32 * 4);
+}
+
+TEST(Costs, Qkv) {
+  QkvArgs args;
+  args.qkv = Bf16({2, 16, 24});
+  args.heads = 2;
+  args.cos = args.sin = Bf16({64, 2});  // 16 positions of it are used
+  args.tokens = I32({2, 16});
+  args.scalars = F32({5});
+  args.q = args.k = args.v = Bf16({2, 16, 8});
+  args.inv_rms = F32({2, 16, 4});
+  const double plain = 2 * 2 * 32 * 24 + 2 * 2 * 16 * 2 + 4 * 32 * 4 + 4 * 5;
+  EXPECT_EQ(QkvSplitNormRotaryCost(args).bytes, plain);
+  EXPECT_EQ(QkvSplitNormRotaryGradCost(args, Tensor(), F32({1, 5})).bytes,
+            plain + 2 * 32 * 24 + 2 * 4 * 5);
+  args.value_table = Bf16({1000, 8});
+  const double valued = plain + 4 * 32 + 2 * 32 * 8;
+  EXPECT_EQ(QkvSplitNormRotaryCost(args).bytes, valued);
+  EXPECT_EQ(QkvSplitNormRotaryGradCost(args, args.v, F32({1, 5})).bytes,
+            valued + 2 * 32 * 24 + 2 * 2 * 32 * 8 + 2 * 4 * 5);
+
+  const Tensor o = args.v, gate_w = Bf16({2, 3});
+  EXPECT_EQ(HeadGateCost(o, gate_w).bytes, 2 * 2 * 32 * 8 + 2 * 32 * 3 + 2 * 6);
+  EXPECT_EQ(HeadGateGradCost(o, gate_w, F32({2, 16, 3}), F32({1, 6})).bytes,
+            3 * 2 * 32 * 8 + 2 * 32 * 3 + 2 * 6 + 4 * 32 * 3 + 2 * 4 * 6);
+}
+
+TEST(Costs, OptimizerAndElementwise) {
+  AdamArgs adam;
+  adam.p = adam.m = adam.v = Bf16({10});
+  adam.g = F32({10});
+  adam.rates = F32({2});
+  EXPECT_EQ(AdamUpdateCost(adam).bytes, 10 * (2 * 2 + 4 + 2 * 2 + 2 * 2) + 8);
+  EXPECT_EQ(AdamUpdateCost(adam).phase, OpPhase::kOptimizer);
+  EXPECT_EQ(MomentumUpdateCost(F32({10}), F32({10}), Bf16({10})).bytes, 10 * (4 + 8 + 2));
+  EXPECT_EQ(NormalizeFrobeniusCost(Bf16({2, 4, 5})).bytes, 2 * 2 * 40);
+  EXPECT_EQ(MatrixUpdateCost(F32({2, 4, 5}), Bf16({2, 4, 5}), F32({2})).bytes, 40 * (8 + 2) + 16);
+
+  EXPECT_EQ(FillZeroCost(F32({10})).bytes, 40);
+  EXPECT_EQ(CopyCost(F32({10}), Bf16({10})).bytes, 60);
+  EXPECT_EQ(CopyCost(F32({10}), Bf16({10})).shape, "f32 [10] to bf16");
+  EXPECT_EQ(AddCost(Bf16({10}), Bf16({10})).bytes, 60);
+  EXPECT_EQ(AddCost(Bf16({10}), Bf16({10})).phase, OpPhase::kNormElementwise);
+  EXPECT_EQ(SumCost(F32({10})).bytes, 120);
+  EXPECT_EQ(ScaleCost(F32({10})).bytes, 80);
+  EXPECT_EQ(RowSumsCost(F32({2, 5}), F32({2})).bytes, 48);
+  EXPECT_EQ(FirstNonFiniteCost(F32({10}), Tensor(memory, DType::kI64, {1})).bytes, 48);
+  EXPECT_EQ(PoisonIfFoundCost(Tensor(memory, DType::kI64, {10}), F32({1})).bytes, 84);
+  EXPECT_EQ(ClearUnlessFiniteCost(F32({10}), I32({1})).bytes, 44);
+}
+
+}  // namespace
+}  // namespace kernels

@@ -1,0 +1,75 @@
+// Notes every op that a queue is given, and when it ran:
+//
+//   OpTrace trace(queue);
+//   ... ops on `queue`, also those called by model and optim ...
+//   for (const TracedOp& op : trace.Take()) ...   // the host waits here
+#ifndef KERNELS_TRACE_TRACING_H_
+#define KERNELS_TRACE_TRACING_H_
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/queue.h"
+#include "kernels/trace/costs.h"
+
+namespace kernels {
+
+struct TracedOp {
+  std::string name;  // as in kernels/ops: "MatMul", "AttentionGrad"
+  OpCost cost;
+  // Time stamps of the queue around the op, in seconds since the queue's first mark.
+  double begin_s = 0;
+  double end_s = 0;
+};
+
+// One at a time per queue, on the queue's thread; the queue runs untraced again after it. Ops
+// are enqueued as ever, with a time stamp before and after each: recording them into a graph is
+// not possible meanwhile.
+//
+// On a GPU an op begins when the one before it has ended, so where the host enqueues more slowly
+// than the device works, the time of waiting for the host counts as the op's.
+class OpTrace {
+ public:
+  explicit OpTrace(Queue& queue);
+  ~OpTrace();
+  OpTrace(const OpTrace&) = delete;
+  OpTrace& operator=(const OpTrace&) = delete;
+
+  // Query-key pairs of one slot (mean over the slots) for a window in tokens. The boundaries of
+  // documents lie in device memory, so only the caller can tell; without this a slot counts as
+  // one document, which is the upper bound.
+  using PairsOfWindow = std::function<double(int64_t window_tokens)>;
+  void SetAttentionPairs(PairsOfWindow pairs);
+  // Files all following ops under `phase`, whatever they are: the optimizer's products are its
+  // own. Nothing restores the op's own phase.
+  void SetPhase(std::optional<OpPhase> phase);
+
+  // Waits for the device. What has run since the last Take, in order.
+  std::vector<TracedOp> Take();
+  // As Take, with all marks that were set on the queue since: the caller's own are among them.
+  std::vector<TracedOp> Take(std::vector<double>* marks);
+
+ private:
+  struct Tables;
+  struct Marked {
+    TracedOp op;
+    int64_t begin = 0, end = 0;  // marks
+  };
+
+  void Note(const char* name, OpCost cost, Queue& queue, const std::function<void()>& run);
+  double Pairs(const AttentionArgs& args) const;
+
+  Queue& queue_;
+  const std::unique_ptr<Tables> tables_;
+  PairsOfWindow pairs_;
+  std::optional<OpPhase> phase_;
+  std::vector<Marked> ops_;
+  bool inside_ = false;  // in an op of the backend, whose own calls are part of it
+};
+
+}  // namespace kernels
+
+#endif  // KERNELS_TRACE_TRACING_H_

@@ -1,0 +1,60 @@
+"""Schedules of the record of 2025-09-23, at any run length, in float64."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import torch
+
+from record_model import Stage
+
+SCHEDULED, EXTENSION, MOMENTUM_STEPS = 1640, 40, 300
+LONG_BLOCKS = (3, 7, 11)
+
+
+def _rescaled(steps: int, total: int) -> int:
+    return math.floor(steps * total / (SCHEDULED + EXTENSION) + 0.5)
+
+
+@dataclasses.dataclass
+class Schedule:
+    """A run of `total` steps with the course of the record's 1,680."""
+
+    total: int = SCHEDULED + EXTENSION
+    head_dim: int = 128
+    block_tokens: int = 128
+
+    def __post_init__(self) -> None:
+        self.scheduled = self.total - _rescaled(EXTENSION, self.total)
+        self.momentum_steps = max(1, _rescaled(MOMENTUM_STEPS, self.total))
+
+    def lr_multiplier(self, step: int) -> float:
+        x = min(0.9999, step / self.scheduled)
+        if x < 0.5:
+            return 1.0
+        w = (1 - x) / 0.5
+        return w + 0.1 * (1 - w)
+
+    def momentum(self, step: int) -> float:
+        return 0.85 + 0.10 * min(step / self.momentum_steps, 1.0)
+
+    def long_blocks(self, step: int) -> int:
+        return LONG_BLOCKS[math.floor(3 * min(step / (self.scheduled + 1), 0.9999))]
+
+    def stage(self, step: int) -> Stage:
+        """Windows and rotary of a training step, YaRN replayed from step 0."""
+        half = self.head_dim // 4
+        f = torch.tensor([1024 ** (-j / (half - 1)) for j in range(half)] + [0.0] * half,
+                         dtype=torch.float64).float()
+        scale, old = 0.1, LONG_BLOCKS[0]
+        for s in range(step + 1):
+            new = self.long_blocks(s)
+            if new == old:
+                continue
+            turns = self.block_tokens * old * f / (2 * math.pi)
+            gamma = ((turns - 1) / 31).clamp(0, 1)
+            f = f * (old / new + gamma * (1 - old / new))
+            scale *= 0.2 * math.log(new / old) + 1
+            old = new
+        return Stage(old // 2 * self.block_tokens, old * self.block_tokens, scale, f)

@@ -1,0 +1,166 @@
+"""The record of 2025-09-23 in torch, to compare //tools:track1 with. See README.md.
+
+    torch_record_a.py init   --out F [--dense] [--seed S] [sizes]
+    torch_record_a.py grads  --init F --tokens DUMP --out OUT [--device cuda] [--precision f32]
+    torch_record_a.py update --init F --grads DUMP --out OUT [--device cuda]
+    torch_record_a.py train  --init F | --seed S  --train_files GLOBS --steps N --metrics OUT
+
+DUMP is a file of //tools/parity:dump_step: global batches and our gradients of them. Gradients in
+files are sums over slots of the gradients of summed losses; the optimizers divide by the slots.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+import shard_batches
+from record_model import Batch, RecordModel, Weights, add_gradients
+from record_optimizer import RecordOptimizer
+from record_schedule import Schedule
+from record_weights import initial_weights, load_weights, save_weights, stored
+
+DTYPES = {"bf16": torch.bfloat16, "f32": torch.float32}
+
+
+def gradients_of(weights: Weights) -> Weights:
+    return {n: torch.zeros_like(w) if w.grad is None else w.grad for n, w in weights.items()}
+
+
+def schedule_of(metadata: dict[str, str], head_dim: int) -> Schedule:
+    return Schedule(int(metadata["total_steps"]), head_dim, int(metadata["block_tokens"]))
+
+
+def check_stage(schedule: Schedule, step: int, metadata: dict[str, str]) -> None:
+    """The dump was made with the windows and scale that this program computes on its own."""
+    stage = schedule.stage(step)
+    ours = (int(metadata["short_window"]), int(metadata["long_window"]))
+    scale = float(metadata["attention_scale"])
+    if ours != (stage.short_window, stage.long_window) or abs(
+            scale / stage.attention_scale - 1) > 1e-6:
+        raise ValueError(f"windows {ours}, scale {scale} in the file, {stage} by the formulas")
+
+
+def run_init(args: argparse.Namespace) -> None:
+    save_weights(args.out, initial_weights(args.vocab, args.dim, args.heads, args.mlp_dim,
+                                           args.seed, args.dense))
+
+
+def run_grads(args: argparse.Namespace) -> None:
+    out = {}
+    with safe_open(args.tokens, "pt") as dump:
+        metadata = dump.metadata()
+        weights = load_weights(args.init, args.device)
+        model = RecordModel(weights, DTYPES[args.precision])
+        schedule, step = schedule_of(metadata, model.head_dim), int(metadata["schedule_step"])
+        check_stage(schedule, step, metadata)
+        for k in range(int(metadata["batches"])):
+            batch = Batch(*(dump.get_tensor(f"{part}.{k}").long().to(args.device)
+                            for part in ("tokens", "targets", "boundaries")))
+            losses = add_gradients(model, batch, schedule.stage(step), args.slots_per_pass)
+            out[f"loss.{k}"] = losses.cpu()
+            for name, g in gradients_of(weights).items():
+                out[f"grad.{k}.{name}"] = g.cpu().contiguous()
+                weights[name].grad = None
+    save_file(out, args.out, metadata | {"written_by": f"torch {torch.__version__}"})
+
+
+def run_update(args: argparse.Namespace) -> None:
+    """As many updates as the dump has batches, from its gradients, not from torch's."""
+    with safe_open(args.grads, "pt") as dump:
+        metadata = dump.metadata()
+        weights = load_weights(args.init, args.device)
+        head_dim = RecordModel(weights).head_dim
+        schedule, step = schedule_of(metadata, head_dim), int(metadata["schedule_step"])
+        optimizer = RecordOptimizer({n: w.detach() for n, w in weights.items()})
+        for k in range(int(metadata["batches"])):
+            slots = len(dump.get_tensor(f"tokens.{k}"))
+            mean = {n: dump.get_tensor(f"grad.{k}.{n}").to(args.device).reshape(w.shape) / slots
+                    for n, w in weights.items()}
+            optimizer.step(mean, schedule.lr_multiplier(step + k), schedule.momentum(step + k))
+    save_file({f"after.{n}": stored(n, w) for n, w in optimizer.w.items()}, args.out, metadata)
+
+
+def run_train(args: argparse.Namespace) -> None:
+    if args.init:
+        weights = load_weights(args.init, args.device)
+    else:
+        drawn = initial_weights(args.vocab, args.dim, args.heads, args.mlp_dim, args.seed, False)
+        weights = {n: w.to(args.device).float().requires_grad_(True) for n, w in drawn.items()}
+    model = RecordModel(weights, DTYPES[args.precision])
+    optimizer = RecordOptimizer({n: w.detach() for n, w in weights.items()})
+    schedule = Schedule(args.steps, model.head_dim, args.block_tokens)
+    batches = shard_batches.global_batches(
+        shard_batches.find_shards(args.train_files), args.slots, args.batch_tokens // args.slots,
+        args.max_seq_len, args.epochs)
+    with open(args.metrics, "w", encoding="utf-8") as metrics:
+        for step in range(args.steps):
+            batch = next(batches, None)
+            if batch is None:
+                raise ValueError(f"the shards end before step {step + 1}; raise --epochs")
+            start = time.monotonic()
+            batch = Batch(*(t.to(args.device)
+                            for t in (batch.tokens, batch.targets, batch.boundaries)))
+            losses = add_gradients(model, batch, schedule.stage(step), args.slots_per_pass)
+            mean = {n: g / args.slots for n, g in gradients_of(weights).items()}
+            optimizer.step(mean, schedule.lr_multiplier(step), schedule.momentum(step))
+            for w in weights.values():
+                w.grad = None
+            record = {"step": step + 1, "loss": losses.double().sum().item() / args.batch_tokens,
+                      "step_ms": 1000 * (time.monotonic() - start)}
+            metrics.write(json.dumps(record) + "\n")
+            metrics.flush()
+
+
+def add_size_flags(parser: argparse.ArgumentParser) -> None:
+    for flag, value in (("vocab", 50304), ("dim", 768), ("heads", 6), ("mlp_dim", 3072)):
+        parser.add_argument(f"--{flag}", type=int, default=value)
+    parser.add_argument("--seed", type=int, default=0)
+
+
+def add_pass_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--precision", choices=DTYPES, default="bf16")
+    parser.add_argument("--slots_per_pass", type=int, default=1)
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    init = commands.add_parser("init")
+    init.set_defaults(run=run_init)
+    init.add_argument("--out", required=True)
+    init.add_argument("--dense", action="store_true", help="no weight is zero")
+    add_size_flags(init)
+    grads = commands.add_parser("grads")
+    grads.set_defaults(run=run_grads)
+    update = commands.add_parser("update")
+    update.set_defaults(run=run_update)
+    for command, source in ((grads, "--tokens"), (update, "--grads")):
+        command.add_argument("--init", required=True)
+        command.add_argument(source, required=True)
+        command.add_argument("--out", required=True)
+        add_pass_flags(command)
+    train = commands.add_parser("train")
+    train.set_defaults(run=run_train)
+    train.add_argument("--init", default="", help="initial weights; else drawn from --seed")
+    train.add_argument("--train_files", required=True)
+    train.add_argument("--metrics", required=True)
+    for flag, value in (("steps", 100), ("batch_tokens", 16384), ("slots", 8), ("epochs", 1),
+                        ("max_seq_len", 2048), ("block_tokens", 128)):
+        train.add_argument(f"--{flag}", type=int, default=value)
+    add_size_flags(train)
+    add_pass_flags(train)
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    arguments = parse(sys.argv[1:])
+    arguments.run(arguments)

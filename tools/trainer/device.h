@@ -1,0 +1,40 @@
+// The device that a program computes on.
+#ifndef TOOLS_TRAINER_DEVICE_H_
+#define TOOLS_TRAINER_DEVICE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "kernels/queue.h"
+
+namespace tools {
+
+struct QueueOptions {
+  int threads = 0;             // of the CPU; 0: one per core
+  bool deterministic = false;  // the same bits whatever number of slots a pass has
+};
+
+struct Device {
+  std::string kind;         // "cpu" or "cuda"
+  std::string description;  // "NVIDIA H200, compute capability 9.0, 139.8 GiB, driver 13.0"
+  kernels::Backend* backend = nullptr;  // never destroyed
+  // A queue for the calling thread.
+  std::function<absl::StatusOr<std::unique_ptr<kernels::Queue>>(const QueueOptions&)> make_queue;
+};
+
+// kind: "cpu", "cuda", or empty for the best that this program was built with: cuda in a build
+// with --config=cuda, else cpu. `index`: which GPU of those visible. InvalidArgument: an unknown
+// kind, or one that was not built. FailedPrecondition: no GPU, a driver too old, no kernels for
+// this GPU; the message says what to do. Nothing falls back to the CPU by itself.
+absl::StatusOr<Device> OpenDevice(absl::string_view kind, int index = 0);
+
+// What an empty kind means in this build.
+absl::string_view DefaultDeviceKind();
+
+}  // namespace tools
+
+#endif  // TOOLS_TRAINER_DEVICE_H_

@@ -1,0 +1,109 @@
+#include "tools/trainer/rank_trace.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace tools {
+namespace {
+
+// Query-key pairs of one of the rank's slots, on average.
+double MeanPairs(const data::GlobalBatch& batch, comm::SlotRange run, int64_t window_tokens) {
+  double pairs = 0;
+  for (int slot = run.begin; slot < run.end; ++slot) {
+    pairs += kernels::AttentionPairs(batch.slots[slot].boundaries, window_tokens);
+  }
+  return pairs / run.count();
+}
+
+}  // namespace
+
+void RankTrace::BeginStep(int64_t step) {
+  if (run_ == nullptr) return;
+  EndPhase();
+  const bool traced = run_->Covers(steps_done_++);
+  in_untraced_step_ = !traced;
+  if (!traced) return;
+  // Host and device clocks meet here, where the device is idle: its first mark is now.
+  queue_.Synchronize();
+  queue_.TakeTimes();
+  ops_ = std::make_unique<kernels::OpTrace>(queue_);
+  step_ = TracedStep();
+  step_.rank = rank_;
+  step_.step = step;
+  step_.begin_s = run_->Now();
+  queue_.MarkTime();
+}
+
+void RankTrace::EndStep() {
+  if (run_ == nullptr) return;
+  EndPhase();
+  in_untraced_step_ = false;
+  if (ops_ == nullptr) return;
+  const int64_t end = queue_.MarkTime();
+  std::vector<double> marks;
+  step_.ops = ops_->Take(&marks);
+  ops_ = nullptr;
+  for (kernels::TracedOp& op : step_.ops) {
+    op.begin_s += step_.begin_s;
+    op.end_s += step_.begin_s;
+  }
+  for (Collective& collective : collectives_) {
+    // One that is still under way belongs to this step only so far.
+    const int64_t end_mark = collective.end < 0 ? end : collective.end;
+    collective.span.begin_s = step_.begin_s + marks[collective.begin];
+    collective.span.end_s = step_.begin_s + marks[end_mark];
+    step_.collectives.push_back(std::move(collective.span));
+  }
+  collectives_.clear();
+  step_.end_s = step_.begin_s + marks[end];
+  run_->Add(
+      rank_,
+      {.name = absl::StrCat("step ", step_.step), .begin_s = step_.begin_s, .end_s = run_->Now()});
+  run_->Add(std::move(step_));
+}
+
+void RankTrace::SetBatch(std::shared_ptr<const data::GlobalBatch> batch, comm::SlotRange run) {
+  if (ops_ == nullptr || run.count() == 0) return;
+  ops_->SetAttentionPairs([batch = std::move(batch), run](int64_t window_tokens) {
+    return MeanPairs(*batch, run, window_tokens);
+  });
+}
+
+void RankTrace::Phase(const char* name, std::optional<kernels::OpPhase> ops) {
+  if (run_ == nullptr) return;
+  EndPhase();
+  if (in_untraced_step_) return;
+  phase_ = name;
+  phase_begin_s_ = run_->Now();
+  if (ops_ != nullptr) ops_->SetPhase(ops);
+}
+
+void RankTrace::EndPhase() {
+  if (phase_.empty()) return;
+  run_->Add(rank_, {.name = std::move(phase_), .begin_s = phase_begin_s_, .end_s = run_->Now()});
+  phase_.clear();
+  if (ops_ != nullptr) ops_->SetPhase(std::nullopt);
+}
+
+int64_t RankTrace::Began(absl::string_view name, absl::string_view label, int64_t bytes,
+                         kernels::Queue& queue) {
+  const int64_t id = next_collective_++;
+  if (ops_ == nullptr) return id;
+  Collective collective;
+  collective.span.name = std::string(name);
+  collective.span.label = std::string(label);
+  collective.span.bytes = bytes;
+  collective.id = id;
+  collective.begin = queue.MarkTime();
+  collectives_.push_back(std::move(collective));
+  return id;
+}
+
+void RankTrace::Ended(int64_t id, kernels::Queue& queue) {
+  for (Collective& collective : collectives_) {
+    if (collective.id == id) collective.end = queue.MarkTime();
+  }
+}
+
+}  // namespace tools

@@ -1,0 +1,164 @@
+#include "tools/trainer/rank_trace.h"
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "comm/test_ranks.h"
+#include "gtest/gtest.h"
+#include "kernels/ops/attention.h"
+#include "kernels/ops/elementwise.h"
+#include "kernels/testing/testing.h"
+#include "nlohmann/json.hpp"
+
+namespace tools {
+namespace {
+
+using kernels::DType;
+using kernels::testing::HostTensor;
+using nlohmann::json;
+
+// Three steps of a rank, each a fill, a collective and an "optimizer" that scales.
+void RunSteps(RankTrace& trace, comm::Communicator& inner, kernels::Queue& queue) {
+  const std::unique_ptr<comm::Communicator> comm = comm::MakeTracing(inner, trace);
+  const HostTensor x(DType::kF32, {1000});
+  trace.Phase("validation");
+  kernels::FillZero(x, queue);
+  trace.EndPhase();
+  for (int64_t step = 0; step < 3; ++step) {
+    trace.BeginStep(step);
+    trace.Phase("forward+backward");
+    kernels::FillZero(x, queue);
+    comm::Future reduced = comm->AllReduce("x", x, comm::ReduceOp::kSum, queue);
+    ASSERT_TRUE(reduced.Wait(queue).ok());
+    trace.Phase("optimizer", kernels::OpPhase::kOptimizer);
+    kernels::Scale(x, 2.0f, queue);
+    trace.EndStep();
+  }
+}
+
+// Complete spans of one thread, in the order of the file.
+std::vector<json> Spans(const json& trace, int rank, int thread) {
+  std::vector<json> spans;
+  for (const json& event : trace["traceEvents"]) {
+    if (event["ph"] == "X" && event["pid"] == rank && event["tid"] == thread) {
+      spans.push_back(event);
+    }
+  }
+  return spans;
+}
+
+std::vector<std::string> Names(const std::vector<json>& spans) {
+  std::vector<std::string> names;
+  for (const json& span : spans) names.push_back(span["name"]);
+  return names;
+}
+
+// In the order of begins, and each either ends before the next begins or encloses it.
+void ExpectNested(const std::vector<json>& spans) {
+  std::vector<double> open;  // ends of the spans around
+  double last = 0;
+  for (const json& span : spans) {
+    const double begin = span["ts"], end = begin + span["dur"].get<double>();
+    EXPECT_LE(last, begin) << span;
+    last = begin;
+    constexpr double kRounding = 1e-3;  // of begin + dur, in microseconds
+    while (!open.empty() && open.back() <= begin + kRounding) open.pop_back();
+    if (!open.empty()) {
+      EXPECT_LE(end, open.back() + kRounding) << span;
+    }
+    open.push_back(end);
+  }
+}
+
+TEST(RankTrace, WritesTheTracedStepsOfAllRanks) {
+  RunTrace run({.skip = 1, .steps = 1});
+  comm::RunRanks(2, [&run](comm::Communicator& comm, kernels::Queue& queue) {
+    RankTrace trace(&run, comm.rank(), queue);
+    RunSteps(trace, comm, queue);
+  });
+  const json trace = json::parse(run.ToJson());
+  for (int rank : {0, 1}) {
+    const std::vector<json> host = Spans(trace, rank, 1), device = Spans(trace, rank, 2);
+    EXPECT_EQ(Names(host),
+              (std::vector<std::string>{"validation", "step 1", "forward+backward", "optimizer"}));
+    EXPECT_EQ(Names(device), (std::vector<std::string>{"FillZero", "Scale"}));
+    ExpectNested(host);
+    ExpectNested(device);
+    EXPECT_EQ(device[0]["args"]["shape"], "f32 [1000]");
+    EXPECT_EQ(device[0]["args"]["bytes"], 4000.0);
+    EXPECT_EQ(device[0]["cat"], "other");
+    EXPECT_EQ(device[1]["cat"], "optimizer");
+    // Ops lie inside the step.
+    EXPECT_GE(device[0]["ts"], host[1]["ts"]);
+  }
+}
+
+TEST(RankTrace, CollectivesAreBeginAndEndWithLabelAndBytes) {
+  RunTrace run({.skip = 0, .steps = 1});
+  comm::RunRanks(2, [&run](comm::Communicator& comm, kernels::Queue& queue) {
+    RankTrace trace(&run, comm.rank(), queue);
+    RunSteps(trace, comm, queue);
+  });
+  std::map<std::pair<std::string, int64_t>, int> seen;
+  const json trace = json::parse(run.ToJson());
+  for (const json& event : trace["traceEvents"]) {
+    if (event.value("cat", "") != "collective") continue;
+    EXPECT_EQ(event["name"], "all_reduce x");
+    if (event["ph"] == "b") {
+      EXPECT_EQ(event["args"]["bytes"], 4000);
+    }
+    ++seen[{event["ph"], event["id"]}];
+  }
+  const std::map<std::pair<std::string, int64_t>, int> want = {
+      {{"b", 0}, 1}, {{"e", 0}, 1}, {{"b", 1}, 1}, {{"e", 1}, 1}};
+  EXPECT_EQ(seen, want);
+}
+
+TEST(RankTrace, WithoutARunNothingHappens) {
+  comm::RunRanks(1, [](comm::Communicator& comm, kernels::Queue& queue) {
+    const kernels::OpTable* own = &queue.ops();
+    RankTrace trace(nullptr, 0, queue);
+    trace.BeginStep(0);
+    EXPECT_EQ(&queue.ops(), own);
+    EXPECT_FALSE(trace.tracing_ops());
+    trace.EndStep();
+    RunSteps(trace, comm, queue);
+  });
+}
+
+TEST(RankTrace, AttentionCountsThePairsOfTheRanksDocuments) {
+  RunTrace run({.skip = 0, .steps = 1});
+  comm::RunRanks(1, [&run](comm::Communicator&, kernels::Queue& queue) {
+    const auto batch = std::make_shared<data::GlobalBatch>();
+    for (int32_t cut : {4, 8, 12}) batch->slots.push_back({{}, {}, {0, cut, 16}});
+    const HostTensor q = kernels::testing::RandomTensor(DType::kBF16, {2, 16, 16}, 1);
+    const HostTensor o(DType::kBF16, {2, 16, 16}), lse(DType::kF32, {2, 1, 16});
+    const HostTensor boundaries(DType::kI32, {2, 2});
+    for (int slot : {0, 1}) boundaries.get().i32()[2 * slot + 1] = 16;
+    kernels::AttentionArgs args;
+    args.q = args.k = args.v = q;
+    args.boundaries = boundaries;
+    args.heads = 1;
+    args.window_tokens = 5;
+    args.scale = 0.1f;
+    args.o = o;
+    args.lse = lse;
+
+    RankTrace trace(&run, 0, queue);
+    trace.BeginStep(0);
+    trace.SetBatch(batch, {1, 3});
+    kernels::Attention(args, queue);
+    trace.EndStep();
+  });
+  ASSERT_EQ(run.steps().size(), 1u);
+  const double pairs =
+      kernels::AttentionPairs({0, 8, 16}, 5) + kernels::AttentionPairs({0, 12, 16}, 5);
+  EXPECT_EQ(run.steps()[0].ops.at(0).cost.flops, 4 * 16 * pairs);
+}
+
+}  // namespace
+}  // namespace tools

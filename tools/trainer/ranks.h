@@ -1,0 +1,36 @@
+// How the ranks of a run come to be: threads of this process (--//comm:backend=local), or one
+// process each, started by mpirun, torchrun or srun (--//comm:backend=nccl).
+#ifndef TOOLS_TRAINER_RANKS_H_
+#define TOOLS_TRAINER_RANKS_H_
+
+#include <functional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "comm/communicator.h"
+#include "tools/trainer/train_config.h"
+
+namespace tools {
+
+// Processes of this run, and which of them this one is. What all ranks of a process share, such
+// as the log, belongs to process 0.
+struct Processes {
+  int rank = 0;
+  int size = 1;
+};
+
+// 0 of 1 where ranks are threads, else what the launcher says; InvalidArgument if it contradicts
+// itself (see comm/process_rank.h).
+absl::StatusOr<Processes> ProcessesOfRun();
+
+// Calls `run` for each rank of this process, on a thread of its own if there are several, and
+// returns when all have come back. `device` is the GPU to use, if any. A rank that fails tells the
+// others; of their errors the one is returned that the others follow from.
+//
+// InvalidArgument if config.world_size is not the number of ranks that were launched.
+absl::Status RunRanks(const TrainConfig& config,
+                      const std::function<absl::Status(comm::Communicator& comm, int device)>& run);
+
+}  // namespace tools
+
+#endif  // TOOLS_TRAINER_RANKS_H_

@@ -1,0 +1,61 @@
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "comm/checking.h"
+#include "comm/local/local.h"
+#include "tools/trainer/ranks.h"
+
+namespace tools {
+namespace {
+
+// The first error that is not an echo of another rank's.
+class FirstError {
+ public:
+  void Add(const absl::Status& status) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const bool echo = absl::IsUnavailable(status);
+    if (status_.ok() || (echo_ && !echo)) {
+      status_ = status;
+      echo_ = echo;
+    }
+  }
+  absl::Status status() const { return status_; }
+
+ private:
+  std::mutex mutex_;
+  absl::Status status_;
+  bool echo_ = false;
+};
+
+}  // namespace
+
+absl::StatusOr<Processes> ProcessesOfRun() { return Processes(); }
+
+absl::Status RunRanks(
+    const TrainConfig& config,
+    const std::function<absl::Status(comm::Communicator& comm, int device)>& run) {
+  const std::shared_ptr<comm::LocalGroup> group =
+      comm::LocalGroup::Create(config.world_size, config.comm_timeout);
+  std::vector<std::unique_ptr<comm::Communicator>> ends;  // all, before any rank can leave
+  for (int rank = 0; rank < config.world_size; ++rank) {
+    ends.push_back(config.check_comm ? comm::MakeChecking(group->Join(rank)) : group->Join(rank));
+  }
+  FirstError error;
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < config.world_size; ++rank) {
+    ranks.emplace_back([&, rank] {
+      const std::unique_ptr<comm::Communicator> comm = std::move(ends[rank]);
+      const absl::Status status = run(*comm, 0);
+      if (status.ok()) return;
+      error.Add(status);
+      comm->Abort(status);
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  return error.status();
+}
+
+}  // namespace tools

@@ -1,0 +1,40 @@
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "comm/checking.h"
+#include "comm/nccl/nccl.h"
+#include "comm/process_rank.h"
+#include "third_party/absl_compat/status_macros.h"
+#include "tools/trainer/ranks.h"
+
+namespace tools {
+
+absl::StatusOr<Processes> ProcessesOfRun() {
+  ABSL_ASSIGN_OR_RETURN(const comm::ProcessRank where, comm::GetProcessRank());
+  return Processes{.rank = where.rank, .size = where.size};
+}
+
+absl::Status RunRanks(
+    const TrainConfig& config,
+    const std::function<absl::Status(comm::Communicator& comm, int device)>& run) {
+  ABSL_ASSIGN_OR_RETURN(const comm::ProcessRank where, comm::GetProcessRank());
+  if (config.world_size != where.size) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--world_size=", config.world_size, ", but ",
+        where.launcher.empty()
+            ? std::string("no launcher started this process, so it is the only rank; start it "
+                          "with mpirun, torchrun or srun")
+            : absl::StrCat(where.launcher, " started ", where.size, " ranks")));
+  }
+  ABSL_ASSIGN_OR_RETURN(const int device, comm::DeviceOfRank(where));
+  ABSL_ASSIGN_OR_RETURN(std::unique_ptr<comm::Communicator> comm,
+                        comm::MakeNccl(where, device, config.comm_timeout));
+  if (config.check_comm) comm = comm::MakeChecking(std::move(comm));
+  const absl::Status status = run(*comm, device);
+  if (!status.ok()) comm->Abort(status);
+  return status;
+}
+
+}  // namespace tools
