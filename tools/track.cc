@@ -40,7 +40,7 @@ ABSL_FLAG(int64_t, max_seq_len, 0, "Tokens used of one document. 0: the recipe's
 ABSL_FLAG(int64_t, val_tokens, 0, "Tokens of a validation. 0: the recipe's.");
 ABSL_FLAG(int64_t, val_every, 0, "Steps between validations. 0: the recipe's.");
 ABSL_FLAG(int64_t, slots, 0, "Equal parts of a global batch. 0: the recipe's.");
-ABSL_FLAG(int64_t, slots_per_pass, 0, "Slots that a rank runs at once. 0: one.");
+ABSL_FLAG(int64_t, slots_per_pass, 0, "Slots that a rank runs at once. 0: two on a GPU, else one.");
 ABSL_FLAG(int64_t, epochs, 1, "How often the training shards may be used.");
 ABSL_FLAG(int64_t, seed, 0, "Seed of the initial weights.");
 ABSL_FLAG(bool, deterministic, false,

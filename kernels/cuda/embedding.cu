@@ -215,7 +215,7 @@ __global__ void __launch_bounds__(kThreads)
       row = next;
     }
   }
-  sums[warp][lane] = w_sum;  // zero from p.features on
+  if (lane < p.features) sums[warp][lane] = w_sum;
   if (lane == 0) sums[warp][p.features] = lambda_sum;
   __syncthreads();
   if (threadIdx.x > p.features) return;

@@ -54,7 +54,9 @@ TEST_F(MatMulTest, SharedWeightInPlaceAddend) {
   Both([&](Side side, Queue& queue) {
     MatMul(x.on(side), w.on(side), y.on(side), {.trans_b = true, .beta = 1.0f}, y.on(side), queue);
   });
-  ExpectClose(y, 2 * kBF16Ulp);
+  // The library may round the product before it adds: another half of a value that is up to
+  // twice as large.
+  ExpectClose(y, 4 * kBF16Ulp);
 }
 
 TEST_F(MatMulTest, F32IsNotTf32) {

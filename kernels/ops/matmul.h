@@ -1,4 +1,5 @@
-// Matrix products. Sums in f32; one rounding to the output's dtype.
+// Matrix products. Sums in f32; one rounding to the output's dtype. (On CUDA the library may round
+// the product to c's dtype before it adds an addend, as the PyTorch original does.)
 #ifndef KERNELS_OPS_MATMUL_H_
 #define KERNELS_OPS_MATMUL_H_
 

@@ -28,8 +28,8 @@ absl::StatusOr<Device> OpenCuda(int index) {
 #ifdef NANOSPEED_CUDA
   absl::StatusOr<kernels::CudaDeviceInfo> info = kernels::DescribeCudaDevice(index);
   if (!info.ok()) {
-    return absl::Status(info.status().code(),
-                        absl::StrCat(info.status().message(), "; --device=cpu runs without a GPU"));
+    return absl::Status(info.status().code(), absl::StrCat(info.status().message(),
+                                                           " (--device=cpu runs without a GPU)"));
   }
   Device device;
   device.kind = "cuda";

