@@ -13,7 +13,7 @@ namespace {
 // The m-th partial numerator, m >= 1, of the continued fraction of the incomplete beta function:
 // NIST Digital Library of Mathematical Functions, 8.17.23.
 double PartialNumerator(int m, double a, double b, double x) {
-  const double k = m / 2;
+  const double k = m / 2;  // rounded down
   if (m % 2 == 0) return k * (b - k) * x / ((a + 2 * k - 1) * (a + 2 * k));
   return -(a + k) * (a + b + k) * x / ((a + 2 * k) * (a + 2 * k + 1));
 }
@@ -23,8 +23,8 @@ double PartialNumerator(int m, double a, double b, double x) {
 double BetaFraction(double a, double b, double x) {
   constexpr int kMostTerms = 100000;  // about sqrt(max(a, b)) are needed
   constexpr double kEpsilon = std::numeric_limits<double>::epsilon();
-  double denominators = 1;  // B_m / B_(m-1)
-  double numerators = 1;    // A_m / A_(m-1)
+  double denominators = std::numeric_limits<double>::infinity();  // B_m / B_(m-1), and B_-1 is 0
+  double numerators = 1;                                          // A_m / A_(m-1)
   double value = 1;
   for (int m = 1; m <= kMostTerms; ++m) {
     const double d = PartialNumerator(m, a, b, x);
@@ -52,9 +52,10 @@ double IncompleteBeta(double a, double b, double x, double y) {
 
 TTest WithoutVariance(double difference) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
   TTest test;
   test.difference = difference;
-  test.t = difference / 0.0;
+  test.t = difference == 0 ? kNan : std::copysign(kInfinity, difference);
   test.dof = kNan;
   test.p_less = difference < 0 ? 0 : 1;
   test.p_two_sided = difference == 0 ? 1 : 0;
@@ -97,8 +98,11 @@ absl::StatusOr<Summary> Summarize(absl::Span<const double> sample) {
     const double deviation = (value - sample[0]) - shift;
     squares += deviation * deviation;
   }
-  return Summary{static_cast<int64_t>(sample.size()), sample[0] + shift,
-                 std::sqrt(squares / (n - 1))};
+  const double sd = std::sqrt(squares / (n - 1));
+  if (!std::isfinite(sd)) {
+    return absl::InvalidArgumentError("the values lie too far apart for a standard deviation");
+  }
+  return Summary{static_cast<int64_t>(sample.size()), sample[0] + shift, sd};
 }
 
 double StudentTCdf(double t, double dof) {
@@ -128,13 +132,15 @@ TTest WelchTTest(const Summary& sample, const Summary& baseline) {
   CHECK(sample.n >= 2 && baseline.n >= 2) << "n " << sample.n << " and " << baseline.n;
   const double difference = sample.mean - baseline.mean;
   if (sample.sd == 0 && baseline.sd == 0) return WithoutVariance(difference);
-  const double a = sample.sd * sample.sd / static_cast<double>(sample.n);
-  const double b = baseline.sd * baseline.sd / static_cast<double>(baseline.n);
-  // Welch-Satterthwaite, in shares of the variance, which do not underflow.
-  const double share = a / (a + b);
-  const double dof = 1 / (share * share / static_cast<double>(sample.n - 1) +
-                          (1 - share) * (1 - share) / static_cast<double>(baseline.n - 1));
-  return WithVariance(difference, std::sqrt(a + b), dof);
+  const double a = sample.sd / std::sqrt(static_cast<double>(sample.n));
+  const double b = baseline.sd / std::sqrt(static_cast<double>(baseline.n));
+  const double standard_error = std::hypot(a, b);
+  // Welch-Satterthwaite, in the two shares of the variance of the difference.
+  const double share_a = (a / standard_error) * (a / standard_error);
+  const double share_b = (b / standard_error) * (b / standard_error);
+  const double dof = 1 / (share_a * share_a / static_cast<double>(sample.n - 1) +
+                          share_b * share_b / static_cast<double>(baseline.n - 1));
+  return WithVariance(difference, standard_error, dof);
 }
 
 }  // namespace tools

@@ -1,0 +1,98 @@
+// verify_record LOG...: do these runs make a record?
+#include <cmath>
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "third_party/absl_compat/status_macros.h"
+#include "tools/flag_names.h"
+#include "tools/trainer/exit_code.h"
+#include "tools/verify_record/record_report.h"
+#include "tools/verify_record/run_set.h"
+#include "tools/working_folder.h"
+
+ABSL_FLAG(std::string, logs, "",
+          "Globs of logs of finished runs, separated by commas; as the arguments.");
+ABSL_FLAG(std::string, losses, "", "In place of logs: final losses, separated by commas.");
+ABSL_FLAG(std::string, times, "", "In place of logs: train times in seconds.");
+ABSL_FLAG(double, target, 3.28, "The loss that the mean has to be below.");
+ABSL_FLAG(std::string, baseline, "", "Globs of logs of the program to compare with.");
+ABSL_FLAG(std::string, baseline_losses, "", "In place of --baseline: its final losses.");
+ABSL_FLAG(std::string, baseline_times, "", "In place of --baseline: its train times in seconds.");
+
+namespace {
+
+// One set of runs as the command line names it.
+struct Source {
+  std::vector<std::string> globs;
+  const char *losses_flag, *times_flag;
+  std::string losses, times;
+};
+
+absl::StatusOr<tools::RunSet> Read(const Source& source) {
+  const bool lists = !source.losses.empty() || !source.times.empty();
+  if (lists && !source.globs.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", source.globs.front(), "\" and --",
+                                                   source.losses_flag, " or --", source.times_flag,
+                                                   " at once; give either logs or numbers"));
+  }
+  tools::RunSet runs;
+  if (lists) {
+    ABSL_ASSIGN_OR_RETURN(runs.losses, tools::ParseList(source.losses_flag, source.losses));
+    ABSL_ASSIGN_OR_RETURN(runs.times_s, tools::ParseList(source.times_flag, source.times));
+    return runs;
+  }
+  ABSL_ASSIGN_OR_RETURN(const std::vector<std::string> paths, tools::ListLogs(source.globs));
+  return tools::RunSetOfLogs(paths);
+}
+
+absl::Status Run(std::vector<std::string> globs) {
+  ABSL_RETURN_IF_ERROR(tools::EnterCallersFolder());
+  const double target = absl::GetFlag(FLAGS_target);
+  if (!std::isfinite(target) || target <= 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--target=", target, ": must be a positive number, such as 3.28"));
+  }
+  if (!absl::GetFlag(FLAGS_logs).empty()) globs.push_back(absl::GetFlag(FLAGS_logs));
+  std::vector<std::string> baseline_globs;
+  if (!absl::GetFlag(FLAGS_baseline).empty()) {
+    baseline_globs.push_back(absl::GetFlag(FLAGS_baseline));
+  }
+  ABSL_ASSIGN_OR_RETURN(const tools::RunSet runs,
+                        Read({std::move(globs), "losses", "times", absl::GetFlag(FLAGS_losses),
+                              absl::GetFlag(FLAGS_times)}));
+  ABSL_ASSIGN_OR_RETURN(
+      const tools::RunSet baseline,
+      Read({std::move(baseline_globs), "baseline_losses", "baseline_times",
+            absl::GetFlag(FLAGS_baseline_losses), absl::GetFlag(FLAGS_baseline_times)}));
+  ABSL_ASSIGN_OR_RETURN(const std::string report, tools::RecordReport(runs, baseline, target));
+  std::fputs(report.c_str(), stdout);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  absl::SetProgramUsageMessage(
+      "Mean, deviation and t-test of the final losses and times of several runs.\n"
+      "  verify_record LOG...                         printed logs or --metrics files, or globs\n"
+      "  verify_record LOG... --baseline=GLOB         compares two programs\n"
+      "  verify_record --losses=3.2804,3.2754,... --times=139.804,139.441,...\n"
+      "The exit code is 1 for bad input, and 0 whether or not the rule for records is met.");
+  absl::Status status = tools::CheckFlagNames(argc, argv);
+  if (status.ok()) {
+    const std::vector<char*> arguments = absl::ParseCommandLine(argc, argv);
+    status = Run({arguments.begin() + 1, arguments.end()});
+  }
+  if (!status.ok()) {
+    std::fprintf(stderr, "verify_record: %s\n", std::string(status.message()).c_str());
+  }
+  return tools::ExitCode(status);
+}
