@@ -26,7 +26,7 @@ struct Variables {
 
 constexpr Variables kLaunchers[] = {
     {"the NANOSPEED_* variables", "NANOSPEED_RANK", "NANOSPEED_WORLD_SIZE", "NANOSPEED_LOCAL_RANK",
-     "NANOSPEED_LOCAL_SIZE", nullptr, false, true},
+     "NANOSPEED_LOCAL_SIZE", "NANOSPEED_JOB", false, true},
     {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
      "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE", false, false},
     {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID",
@@ -124,7 +124,14 @@ absl::StatusOr<ProcessRank> ProcessRankFrom(const Environment& environment) {
       if (const char* step = environment("SLURM_STEP_ID")) absl::StrAppend(&where.job, ".", step);
     }
     ABSL_ASSIGN_OR_RETURN(where.rendezvous, Rendezvous(environment));
-    break;
+    return where;
+  }
+  // N processes that each take themselves for the only rank would overwrite one another's files.
+  if (const char* rank = environment("PMI_RANK")) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "PMI_RANK=", rank,
+        ": started by an mpirun of MPICH's family, which is not supported; use Open MPI's mpirun, "
+        "torchrun or srun, or set NANOSPEED_RANK, NANOSPEED_WORLD_SIZE and NANOSPEED_LOCAL_RANK"));
   }
   return where;
 }
@@ -132,7 +139,8 @@ absl::StatusOr<ProcessRank> ProcessRankFrom(const Environment& environment) {
 absl::StatusOr<ProcessRank> GetProcessRank() {
   ABSL_ASSIGN_OR_RETURN(ProcessRank where,
                         ProcessRankFrom([](const char* name) { return std::getenv(name); }));
-  // Ranks that one shell or launcher started have it as their parent.
+  // Ranks that one shell or launcher started have it as their parent. Two jobs that one shell
+  // starts side by side need NANOSPEED_JOB to tell them apart.
   if (where.job.empty()) where.job = absl::StrCat("parent", getppid());
   return where;
 }

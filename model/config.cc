@@ -70,6 +70,28 @@ absl::Status ValidateLayer(const GptConfig& config, int index) {
   return absl::OkStatus();
 }
 
+absl::Status ValidateBackout(const GptConfig& config) {
+  const int backout = config.backout_layer;
+  if (backout == -1) return absl::OkStatus();
+  const std::string where = absl::StrCat("model: backout_layer ", backout);
+  if (backout < 0 || backout >= LayerCount(config) || !config.layers[backout].executed()) {
+    return absl::InvalidArgumentError(absl::StrCat(where, " is not a layer that is run"));
+  }
+  bool later = false;
+  for (int i = backout + 1; i < LayerCount(config); ++i) {
+    later = later || config.layers[i].executed();
+    if (config.layers[i].skip_from == backout) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(where, ": layer ", i, " skips from it, too; its output has one second use"));
+    }
+  }
+  if (!later) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        where, " is the last one that is run; nothing would be left to learn from it"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status Validate(const GptConfig& config) {
@@ -80,13 +102,13 @@ absl::Status Validate(const GptConfig& config) {
     any = any || config.layers[i].executed();
   }
   if (!any) return absl::InvalidArgumentError("model: no layer has attention or an MLP");
-  return absl::OkStatus();
+  return ValidateBackout(config);
 }
 
 absl::StatusOr<GptConfig> MuonCustomSizingConfig(const GptSize& size) {
   if (size.layers != 12) {
     return absl::InvalidArgumentError(
-        absl::StrCat("model: the layer table of muon_custom_sizing is written for 12 layers, not ",
+        absl::StrCat("model: the layer table of the records is written for 12 layers, not ",
                      size.layers, "; change the width instead"));
   }
   GptConfig config;
@@ -109,6 +131,13 @@ absl::StatusOr<GptConfig> MuonCustomSizingConfig(const GptSize& size) {
   return config;
 }
 
+absl::StatusOr<GptConfig> FixMuonLRConfig(const GptSize& size) {
+  ABSL_ASSIGN_OR_RETURN(GptConfig config, MuonCustomSizingConfig(size));
+  config.backout_layer = 8;
+  ABSL_RETURN_IF_ERROR(Validate(config));
+  return config;
+}
+
 kernels::HeadPrecision TrainingHeadPrecision(const GptConfig& config) {
   kernels::HeadPrecision precision;
   precision.fp8 = config.fp8_head;
@@ -124,9 +153,12 @@ int AttentionLambda(const GptConfig& config, int layer) {
   return 3 * LayerCount(config) + 2 * layer;
 }
 int SmearLambda(const GptConfig& config) { return 5 * LayerCount(config); }
+int BackoutLambda(const GptConfig& config) { return 5 * LayerCount(config) + 1; }
 
 int64_t ScalarCount(const GptConfig& config, int64_t multiple) {
-  return (6 * LayerCount(config) + multiple - 1) / multiple * multiple;
+  const int64_t count =
+      config.backout_layer >= 0 ? 5 * LayerCount(config) + 2 : 6 * LayerCount(config);
+  return (count + multiple - 1) / multiple * multiple;
 }
 
 int64_t HiddenMatrixParameters(const GptConfig& config) {

@@ -34,6 +34,9 @@ struct GptConfig {
   float softcap = 30.0f;
   float softcap_temperature = 7.5f;
   bool fp8_head = true;  // training's head in fp8; validation is always bf16
+  // The layer whose output, weighed by a scalar, is taken out of the stream again before the final
+  // norm; -1: none.
+  int backout_layer = -1;
 };
 
 // InvalidArgument, naming field and layer, if the parts do not fit together.
@@ -52,6 +55,9 @@ struct GptSize {
 // embeddings, skips 6<-5 ... 10<-1) is written for 12 layers: others are InvalidArgument.
 absl::StatusOr<GptConfig> MuonCustomSizingConfig(const GptSize& size);
 
+// The record of 2025-10-27, FixMuonLR: the same layers, with a backout of layer 8's output.
+absl::StatusOr<GptConfig> FixMuonLRConfig(const GptSize& size);
+
 // The scales of the fp8 head: an rms-normalised vector has |x| <= sqrt(dim), so x_scale =
 // sqrt(dim) / 448 never saturates; gradients of a summed loss are at most 1.
 kernels::HeadPrecision TrainingHeadPrecision(const GptConfig& config);
@@ -60,12 +66,14 @@ kernels::HeadPrecision TrainingHeadPrecision(const GptConfig& config);
 //   [0, n)      skip weights; the layer n/2 + j is gated by entry j
 //   [n, 3n)     block lambdas, two a layer: weights of the residual stream and of x0
 //   [3n, 5n)    attention lambdas, two a layer: weights of v and of the value embedding
-//   [5n]        smear lambda;  (5n, 6n) spare
+//   [5n]        smear lambda
+//   [5n + 1]    backout lambda, with a backout;  else (5n, 6n) is spare
 int SkipScalar(const GptConfig& config, int layer);
 int BlockLambda(const GptConfig& config, int layer);
 int AttentionLambda(const GptConfig& config, int layer);
 int SmearLambda(const GptConfig& config);
-// 6n, rounded up to a multiple of `multiple`; the padding holds ones.
+int BackoutLambda(const GptConfig& config);
+// 5n + 2 with a backout, else 6n, rounded up to a multiple of `multiple`; the padding holds ones.
 int64_t ScalarCount(const GptConfig& config, int64_t multiple = 1);
 
 // Elements of the f32 matrices: QKVO of each attention layer, two of each MLP.

@@ -10,6 +10,7 @@ namespace model {
 namespace {
 
 GptConfig RecordConfig() { return MuonCustomSizingConfig(GptSize{}).value(); }
+GptConfig RecordBConfig() { return FixMuonLRConfig(GptSize{}).value(); }
 
 TEST(Config, T1_01_PaddedVocabulary) {
   EXPECT_EQ(RecordConfig().vocab_size, 50304);
@@ -32,6 +33,19 @@ TEST(Config, T1_08_ScalarCount) {
   for (int ranks : {1, 2, 4, 8}) EXPECT_EQ(ScalarCount(config, ranks), 72) << ranks;
   EXPECT_EQ(ScalarCount(config, 16), 80);
   EXPECT_EQ(ScalarCount(config), 72);
+  const GptConfig b = RecordBConfig();
+  for (int ranks : {1, 2}) EXPECT_EQ(ScalarCount(b, ranks), 62) << ranks;
+  for (int ranks : {4, 8, 16}) EXPECT_EQ(ScalarCount(b, ranks), 64) << ranks;
+}
+
+TEST(Config, RecordBIsRecordAWithABackout) {
+  const GptConfig a = RecordConfig(), b = RecordBConfig();
+  EXPECT_EQ(a.backout_layer, -1);
+  EXPECT_EQ(b.backout_layer, 8);
+  EXPECT_EQ(SmearLambda(b), 60);
+  EXPECT_EQ(BackoutLambda(b), 61);
+  EXPECT_EQ(HiddenMatrixParameters(b), HiddenMatrixParameters(a));
+  EXPECT_EQ(TrainingFlopsPerToken(b), TrainingFlopsPerToken(a));
 }
 
 TEST(Config, PlacesOfScalars) {
@@ -93,7 +107,13 @@ TEST(Config, ValidateNamesTheFault) {
   EXPECT_TRUE(has(message([](GptConfig& c) { c.layers[3].skip_from = 1; }), "layer 3"));
   EXPECT_TRUE(has(message([](GptConfig& c) { c.layers[7].skip_from = 5; }), "layer 7"));
   EXPECT_TRUE(has(message([](GptConfig& c) { c.layers.clear(); }), "no layer"));
+  EXPECT_TRUE(has(message([](GptConfig& c) { c.backout_layer = 0; }), "backout_layer 0 is not"));
+  EXPECT_TRUE(has(message([](GptConfig& c) { c.backout_layer = 12; }), "backout_layer 12"));
+  EXPECT_TRUE(has(message([](GptConfig& c) { c.backout_layer = -2; }), "backout_layer -2"));
+  EXPECT_TRUE(has(message([](GptConfig& c) { c.backout_layer = 11; }), "the last one"));
+  EXPECT_TRUE(has(message([](GptConfig& c) { c.backout_layer = 5; }), "layer 6 skips from it"));
   EXPECT_TRUE(Validate(RecordConfig()).ok());
+  EXPECT_TRUE(Validate(RecordBConfig()).ok());
 }
 
 TEST(Config, OnlyTwelveLayers) {

@@ -39,7 +39,7 @@ void Gpt::Forward(const PassInput& input, const PassWeights& weights, Queue& que
   for (int layer = 0; layer < layers; ++layer) {
     if (config_.layers[layer].executed()) ForwardLayer(layer, input, weights, queue);
   }
-  head_.Normalize(FinalStream(), queue);
+  head_.Normalize(LastOutput(), BackoutOf(weights), queue);
 }
 
 void Gpt::ForwardLayer(int layer, const PassInput& input, const PassWeights& weights,
@@ -140,7 +140,8 @@ void Gpt::LossGrad(const PassInput& input, const std::vector<Parameter>& paramet
   const PassWeights weights =
       View(parameters, one_leaf ? LeafRange{0, 1} : LeafRange{leaf_begin, shape_.slots});
   Forward(input, weights, queue);
-  head_.LossGrad(input, weights.lm_head, losses, scratch_.dx, queue);
+  head_.LossGrad(input, weights.lm_head, LastOutput(), BackoutOf(weights), losses, scratch_.dx,
+                 queue);
   Backward(input, weights, queue);
 }
 
@@ -173,7 +174,20 @@ int Gpt::Previous(int layer) const {
   return layer;
 }
 
-Tensor Gpt::FinalStream() const { return StreamInto(static_cast<int>(config_.layers.size())); }
+Tensor Gpt::FinalStream() const {
+  return config_.backout_layer < 0 ? LastOutput() : scratch_.stream;
+}
+
+Backout Gpt::BackoutOf(const PassWeights& weights) const {
+  Backout backout;
+  if (config_.backout_layer < 0) return backout;
+  backout.from = outputs_[config_.backout_layer];
+  backout.left = scratch_.stream;  // free once the layers are through
+  backout.dfrom = dskip_[config_.backout_layer];
+  backout.scalars = weights.scalars;
+  backout.which = {.lambda_x0 = BackoutLambda(config_), .subtract_x0 = true};
+  return backout;
+}
 
 Tensor Gpt::StreamInto(int layer) const {
   const int previous = Previous(layer);

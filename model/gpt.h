@@ -59,7 +59,7 @@ class Gpt {
   // The normalised final state, bf16 [slots, T, D], valid until the next pass. No targets needed.
   kernels::Tensor Hidden(const PassInput& input, const std::vector<kernels::Parameter>& parameters,
                          kernels::Queue& queue);
-  // The residual stream before the final norm, bf16 [slots, T, D], valid until the next pass.
+  // What the final norm reads, bf16 [slots, T, D], valid until the next pass.
   kernels::Tensor FinalStream() const;
   // logits  f32 [1, 1, V], soft cap applied, of one position of the last pass.
   void Logits(const std::vector<kernels::Parameter>& parameters, int64_t slot, int64_t position,
@@ -87,6 +87,8 @@ class Gpt {
   // The last layer before this one that is run; -1 if x0 comes in.
   int Previous(int layer) const;
   kernels::Tensor StreamInto(int layer) const;
+  kernels::Tensor LastOutput() const { return StreamInto(static_cast<int>(outputs_.size())); }
+  Backout BackoutOf(const PassWeights& weights) const;
 
   PassWeights View(const std::vector<kernels::Parameter>& parameters, LeafRange leaves) const;
   void Forward(const PassInput& input, const PassWeights& weights, kernels::Queue& queue);
@@ -108,7 +110,8 @@ class Gpt {
   PassMemory::Planned planned_;
   std::vector<LayerMemory> layers_;
   std::vector<kernels::Tensor> outputs_;  // bf16 [slots, T, D]: each layer's, also the skips
-  std::vector<kernels::Tensor> dskip_;    // by source layer: gradient by the skip connection
+  // By source layer: the gradient that reaches its output by a skip connection or the backout.
+  std::vector<kernels::Tensor> dskip_;
   std::vector<kernels::Tensor> rounded_;  // by parameter; empty where none is needed
   Scratch scratch_;
 };

@@ -23,6 +23,9 @@ void Gpt::Plan(kernels::ArenaPlan& plan, const kernels::Queue& queue) {
                  stream);
     }
   }
+  if (shape_.train && config_.backout_layer >= 0) {
+    memory.Add(&dskip_[config_.backout_layer], "dbackout", DType::kBF16, stream);
+  }
   if (!shape_.train) PlanLayer(0, true, true, memory);
   PlanScratch(memory);
   head_.Plan(shape_, queue, memory);

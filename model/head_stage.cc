@@ -1,5 +1,6 @@
 #include "model/head_stage.h"
 
+#include "kernels/ops/elementwise.h"
 #include "kernels/ops/norm.h"
 #include "third_party/absl_compat/check.h"
 
@@ -28,8 +29,10 @@ kernels::HeadArgs HeadStage::Args(const Weight& lm_head) const {
   return args;
 }
 
-void HeadStage::Normalize(Tensor x, Queue& queue) const {
-  kernels::RmsNorm(x, hidden_, inv_rms_, queue);
+void HeadStage::Normalize(Tensor x, const Backout& backout, Queue& queue) const {
+  if (!backout.from) return kernels::RmsNorm(x, hidden_, inv_rms_, queue);
+  kernels::MixNorm(x, backout.from, /*saved=*/{}, backout.scalars.value, backout.which,
+                   backout.left, hidden_, inv_rms_, queue);
 }
 
 void HeadStage::Loss(const PassInput& input, const Weight& lm_head, Tensor losses,
@@ -39,14 +42,27 @@ void HeadStage::Loss(const PassInput& input, const Weight& lm_head, Tensor losse
   kernels::HeadLoss(args, losses, queue);
 }
 
-void HeadStage::LossGrad(const PassInput& input, const Weight& lm_head, Tensor losses, Tensor dx,
-                         Queue& queue) const {
+void HeadStage::LossGrad(const PassInput& input, const Weight& lm_head, Tensor x,
+                         const Backout& backout, Tensor losses, Tensor dx, Queue& queue) const {
   kernels::HeadArgs args = Args(lm_head);
   args.targets = input.targets;
   args.precision = TrainingHeadPrecision(config_);
   const Tensor dw = lm_head.grad.Reshape({-1, config_.vocab_size, config_.dim});
   kernels::HeadLossGrad(args, losses, dx, dw, queue);
-  kernels::RmsNormGrad(dx, hidden_, inv_rms_, Tensor(), dx, queue);
+  if (!backout.from) return kernels::RmsNormGrad(dx, hidden_, inv_rms_, Tensor(), dx, queue);
+  kernels::MixNormGradArgs grad;
+  grad.du = dx;
+  grad.u = hidden_;
+  grad.inv_rms = inv_rms_;
+  grad.x = x;
+  grad.x0 = backout.from;
+  grad.scalars = backout.scalars.value;
+  grad.which = backout.which;
+  grad.dx = dx;
+  grad.dx0 = backout.dfrom;
+  grad.dscalars = backout.scalars.grad;
+  kernels::FillZero(backout.dfrom, queue);  // the op adds to it
+  kernels::MixNormGrad(grad, queue);
 }
 
 void HeadStage::Logits(const Weight& lm_head, int64_t slot, int64_t position, Tensor logits,

@@ -98,6 +98,7 @@ std::vector<float> InitialScalars(const GptConfig& config, int64_t multiple) {
     scalars[AttentionLambda(config, i)] = 0.5f;
     scalars[AttentionLambda(config, i) + 1] = 0.5f;
   }
+  if (config.backout_layer >= 0) scalars[BackoutLambda(config)] = 0.5f;
   for (size_t i = ScalarCount(config); i < scalars.size(); ++i) scalars[i] = 1.0f;
   return scalars;
 }

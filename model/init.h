@@ -16,7 +16,7 @@ namespace model {
 //   Q, K, V, c_fc         uniform in [-b, b), b = sqrt(3) / 2 * dim^(-1/2); 1/32 at dim 768
 //   O, c_proj, both gates, lm_head   zero
 //   scalars               skip weights -1.5; block lambdas (1, 0); attention lambdas (0.5, 0.5);
-//                         all else 0
+//                         backout lambda 0.5; all else 0
 //
 // Element i of a weight comes from SplitMix64 at position i of a stream that seed and name choose
 // (Steele, Lea and Flood, 2014), normals in pairs by Box and Muller in double. So an element

@@ -39,6 +39,14 @@ TEST(Parameters, T1_02_Counts) {
   EXPECT_EQ(count["attn_gate"], 10);
 }
 
+// T1-02 counts the scalars as they are padded for 8 ranks.
+TEST(Parameters, T1_02_CountsOfRecordB) {
+  const GptConfig config = FixMuonLRConfig(GptSize{}).value();
+  int64_t total = 0;
+  for (const ParameterSpec& spec : ParameterSpecs(config)) total += spec.size();
+  EXPECT_EQ(total - ScalarCount(config) + ScalarCount(config, 8), 268'665'628);
+}
+
 TEST(Parameters, OrderAndNames) {
   const GptConfig config = MuonCustomSizingConfig(GptSize{}).value();
   const std::vector<ParameterSpec> specs = ParameterSpecs(config);
@@ -159,6 +167,17 @@ TEST(Init, T1_08_Scalars) {
   }
   EXPECT_EQ(s[60], 0.0f);
   for (int i = 72; i < 80; ++i) EXPECT_EQ(s[i], 1.0f);
+}
+
+// The same, the backout lambda, and padding.
+TEST(Init, T1_08_ScalarsOfRecordB) {
+  const std::vector<float> a = InitialScalars(MuonCustomSizingConfig(GptSize{}).value());
+  const std::vector<float> b = InitialScalars(FixMuonLRConfig(GptSize{}).value(), 8);
+  ASSERT_EQ(b.size(), 64u);
+  for (int i = 0; i <= 60; ++i) EXPECT_EQ(b[i], a[i]) << i;
+  EXPECT_EQ(b[61], 0.5f);
+  EXPECT_EQ(b[62], 1.0f);
+  EXPECT_EQ(b[63], 1.0f);
 }
 
 }  // namespace

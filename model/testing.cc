@@ -42,7 +42,7 @@ std::vector<float> HashedScalars(const GptConfig& config) {
       value -= 0.5;
     } else if (i < 3 * layers) {
       value += (i - layers) % 2 == 0 ? 1.0 : 0.0;
-    } else if (i <= 5 * layers) {
+    } else if (i <= 5 * layers || (config.backout_layer >= 0 && i == BackoutLambda(config))) {
       value += 0.5;
     }
     scalars.push_back(static_cast<float>(value));
@@ -66,6 +66,13 @@ std::vector<int32_t> StreamOfSlots(int64_t first_slot, int64_t slots, int64_t sh
 
 GptConfig SmallConfig() {
   absl::StatusOr<GptConfig> config = MuonCustomSizingConfig(
+      {.vocab_size = 96, .dim = 32, .heads = 2, .head_dim = 16, .mlp_dim = 128, .layers = 12});
+  CHECK(config.ok()) << config.status();
+  return *std::move(config);
+}
+
+GptConfig SmallBackoutConfig() {
+  absl::StatusOr<GptConfig> config = FixMuonLRConfig(
       {.vocab_size = 96, .dim = 32, .heads = 2, .head_dim = 16, .mlp_dim = 128, .layers = 12});
   CHECK(config.ok()) << config.status();
   return *std::move(config);

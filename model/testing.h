@@ -17,6 +17,7 @@ namespace model::testing {
 
 // dim 32, 2 heads, vocabulary 96: what testdata/make_fixture.py computes.
 GptConfig SmallConfig();
+GptConfig SmallBackoutConfig();  // the same of the record of 2025-10-27
 constexpr int64_t kSlots = 2;
 constexpr int64_t kSlotTokens = 96;
 

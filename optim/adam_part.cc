@@ -1,6 +1,7 @@
 #include "optim/adam_part.h"
 
 #include "absl/strings/str_cat.h"
+#include "kernels/ops/elementwise.h"
 #include "kernels/ops/optimizer.h"
 #include "third_party/absl_compat/status_macros.h"
 
@@ -15,7 +16,7 @@ AdamPart::AdamPart(const OptimizerConfig& config, const StepLayout& layout,
   for (const BufferLayout& buffer : layout.adam) {
     const int index = buffer.members[0];
     Item item;
-    item.row = config.table[layout.row_of_spec[index]];
+    item.row = RowOf(config.table[layout.row_of_spec[index]], parameters[index].spec);
     item.buffer = std::make_unique<ShardedBuffer>(
         buffer, std::vector<const kernels::Parameter*>{&parameters[index]}, slots, comm, plan);
     const int64_t chunk = item.buffer->chunk();
@@ -38,19 +39,31 @@ void AdamPart::Bind(const kernels::Arena& arena, Tensor tree_scratch) {
   if (!items_.empty()) rates_ = arena.Get(rates_id_);
 }
 
-void AdamPart::SetRates(double lr_multiplier, int64_t t, Queue& queue) {
+void AdamPart::SetRates(double lr_multiplier, int64_t step, int64_t first, Queue& queue) {
   if (items_.empty()) return;
   for (size_t i = 0; i < items_.size(); ++i) {
-    const Rates rates = AdamRates(items_[i].row, lr_multiplier, t);
+    const ParamRow& row = items_[i].row;
+    if (!IsDue(row, step)) continue;
+    // Updates up to this one: the steps that were due since the first.
+    const Rates rates = AdamRates(row, lr_multiplier, (step + 1) / row.every - first / row.every);
     host_rates_[2 * i] = static_cast<float>(rates.step);
     host_rates_[2 * i + 1] = static_cast<float>(rates.decay);
   }
   queue.Upload(host_rates_.data(), rates_);
 }
 
-absl::Status AdamPart::Step(Tensor guard, Queue& queue) {
-  for (Item& item : items_) item.buffer->LaunchReduce(queue);
+std::vector<bool> AdamPart::Due(int64_t step) const {
+  std::vector<bool> due;
+  for (const Item& item : items_) due.push_back(IsDue(item.row, step));
+  return due;
+}
+
+absl::Status AdamPart::Step(const std::vector<bool>& due, Tensor guard, Queue& queue) {
   for (size_t i = 0; i < items_.size(); ++i) {
+    if (due[i]) items_[i].buffer->LaunchReduce(queue);
+  }
+  for (size_t i = 0; i < items_.size(); ++i) {
+    if (!due[i]) continue;
     Item& item = items_[i];
     ABSL_RETURN_IF_ERROR(item.buffer->WaitReduce(queue));
     item.buffer->LoadOwnValue(queue);
@@ -69,7 +82,9 @@ absl::Status AdamPart::Step(Tensor guard, Queue& queue) {
     }
     item.buffer->LaunchGather(queue);
   }
-  for (Item& item : items_) ABSL_RETURN_IF_ERROR(item.buffer->FinishGather(queue));
+  for (size_t i = 0; i < items_.size(); ++i) {
+    if (due[i]) ABSL_RETURN_IF_ERROR(items_[i].buffer->FinishGather(queue));
+  }
   return absl::OkStatus();
 }
 
@@ -77,27 +92,36 @@ void AdamPart::Drain(Queue& queue) {
   for (Item& item : items_) item.buffer->Drain(queue);
 }
 
+void AdamPart::Reset(Queue& queue) {
+  for (const Item& item : items_) {
+    for (const ShardedBuffer::Kept& kept : KeptOf(item)) kernels::FillZero(kept.own, queue);
+  }
+}
+
 absl::Status AdamPart::GatherState(Tensor stage, Queue& queue, std::vector<StateTensor>* out) {
-  for (Item& item : items_) {
+  for (const Item& item : items_) {
     const Tensor typed(stage.data(), item.row.moment_dtype, {stage.size()}, stage.device());
-    ABSL_RETURN_IF_ERROR(item.buffer->GatherState("adam.m", item.m, typed, queue, out));
-    ABSL_RETURN_IF_ERROR(item.buffer->GatherState("adam.v", item.v, typed, queue, out));
+    for (const ShardedBuffer::Kept& kept : KeptOf(item)) {
+      ABSL_RETURN_IF_ERROR(item.buffer->GatherState(kept, typed, queue, out));
+    }
   }
   return absl::OkStatus();
 }
 
 absl::Status AdamPart::CheckState(const OptimizerState& state) const {
   for (const Item& item : items_) {
-    ABSL_RETURN_IF_ERROR(item.buffer->CheckState("adam.m", state, item.m.dtype()));
-    ABSL_RETURN_IF_ERROR(item.buffer->CheckState("adam.v", state, item.v.dtype()));
+    for (const ShardedBuffer::Kept& kept : KeptOf(item)) {
+      ABSL_RETURN_IF_ERROR(item.buffer->CheckState(kept, state));
+    }
   }
   return absl::OkStatus();
 }
 
 void AdamPart::LoadState(const OptimizerState& state, Queue& queue) {
-  for (Item& item : items_) {
-    item.buffer->LoadState("adam.m", state, item.m, queue);
-    item.buffer->LoadState("adam.v", state, item.v, queue);
+  for (const Item& item : items_) {
+    for (const ShardedBuffer::Kept& kept : KeptOf(item)) {
+      item.buffer->LoadState(kept, state, queue);
+    }
   }
 }
 

@@ -1,4 +1,5 @@
-// The Adam half of a step: a reduction and a gather per parameter, the update in between.
+// The Adam half of a step: a reduction and a gather per parameter, the update in between. Only
+// parameters whose row is due take part.
 #ifndef OPTIM_ADAM_PART_H_
 #define OPTIM_ADAM_PART_H_
 
@@ -21,12 +22,16 @@ class AdamPart {
            comm::Communicator& comm, kernels::ArenaPlan* plan);
   void Bind(const kernels::Arena& arena, kernels::Tensor tree_scratch);
 
-  // Uploads the next step's rates. `t` is the number of that update, from 1.
-  void SetRates(double lr_multiplier, int64_t t, kernels::Queue& queue);
+  // Uploads the rates of step `step` of a run whose first step was `first`.
+  void SetRates(double lr_multiplier, int64_t step, int64_t first, kernels::Queue& queue);
+  // Which items are due in that step: what Step does depends on it alone.
+  std::vector<bool> Due(int64_t step) const;
   // All reductions are launched first; then, in the same order, each parameter's own chunk is
   // updated and its gather launched. `guard` as AdamArgs::guard.
-  absl::Status Step(kernels::Tensor guard, kernels::Queue& queue);
+  absl::Status Step(const std::vector<bool>& due, kernels::Tensor guard, kernels::Queue& queue);
   void Drain(kernels::Queue& queue);
+  // Moments as they were at first: zero.
+  void Reset(kernels::Queue& queue);
 
   absl::Status GatherState(kernels::Tensor stage, kernels::Queue& queue,
                            std::vector<StateTensor>* out);
@@ -41,6 +46,11 @@ class AdamPart {
     kernels::TensorId m_id, v_id;
     kernels::Tensor m, v;  // row.moment_dtype [chunk]
   };
+
+  // What an item keeps between steps.
+  static std::vector<ShardedBuffer::Kept> KeptOf(const Item& item) {
+    return {{.prefix = "adam.m", .own = item.m}, {.prefix = "adam.v", .own = item.v}};
+  }
 
   std::vector<Item> items_;
   kernels::TensorId rates_id_;

@@ -15,6 +15,8 @@ const char kMatrixOptimizer[] = OPTIM_STRING(OPTIM_MATRIX_OPTIMIZER);
 const char kOrthogonalizer[] = OPTIM_STRING(OPTIM_ORTHOGONALIZER);
 const char kGrouping[] = OPTIM_STRING(OPTIM_GROUPING);
 
+constexpr double kNorMuonBeta2 = 0.95;
+
 bool Is(const std::string& choice, const char* value) { return choice == value; }
 
 }  // namespace
@@ -25,7 +27,15 @@ OptimizerConfig WithBuildChoices(OptimizerConfig config) {
       if (row.rule != Rule::kAdam) row.rule = Rule::kMuon;
     }
   }
+  if (Is(kMatrixOptimizer, "normuon")) {
+    for (ParamRow& row : config.table) {
+      if (row.rule != Rule::kMuon) continue;
+      row.rule = Rule::kNorMuon;
+      row.beta2 = kNorMuonBeta2;  // a row of Muon has none
+    }
+  }
   if (!Is(kOrthogonalizer, "recipe")) config.orthogonalizer = kOrthogonalizer;
+  if (Is(kGrouping, "by_label")) config.grouping = Grouping::kByLabel;
   if (Is(kGrouping, "by_shape")) config.grouping = Grouping::kByShape;
   if (Is(kGrouping, "custom_sizing")) config.grouping = Grouping::kCustomSizing;
   return config;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/ops/elementwise.h"
 #include "kernels/ops/optimizer.h"
 #include "third_party/absl_compat/status_macros.h"
 
@@ -26,12 +27,19 @@ MuonPart::MuonPart(const OptimizerConfig& config, const StepLayout& layout,
     std::vector<ParamRow> rows;
     for (int index : buffer.members) {
       members.push_back(&parameters[index]);
-      rows.push_back(config.table[layout.row_of_spec[index]]);
+      rows.push_back(RowOf(config.table[layout.row_of_spec[index]], parameters[index].spec));
     }
     Item item;
     item.buffer = std::make_unique<ShardedBuffer>(buffer, std::move(members), slots, comm, plan);
     item.momentum_id = plan->Add(absl::StrCat("muon.momentum/", buffer.label), buffer.dtype,
                                  {item.buffer->chunk()});
+    if (rows[0].rule == Rule::kNorMuon) {
+      // PlanStep has seen to it that the members agree on rule, dtype and number of values.
+      const int64_t values = Elements(SecondMomentShape(parameters[buffer.members[0]].spec));
+      item.second_moment_id =
+          plan->Add(absl::StrCat("normuon.second_moment/", buffer.label), rows[0].moment_dtype,
+                    {item.buffer->chunk() / buffer.member_size * values});
+    }
     item.runs = OwnRuns(*item.buffer, rows, comm.rank());
     largest_chunk = std::max(largest_chunk, item.buffer->chunk());
     for (const Run& run : item.runs) {
@@ -58,13 +66,15 @@ std::vector<MuonPart::Run> MuonPart::OwnRuns(const ShardedBuffer& buffer,
   const int64_t owned = buffer.own_size() / layout.member_size;
   for (int64_t i = 0; i < owned; ++i) {
     const ParameterSpec& spec = buffer.members()[first + i]->spec;
-    if (runs.empty() || runs.back().rows != spec.rows || runs.back().cols != spec.cols) {
-      runs.push_back({.begin = i * layout.member_size,
-                      .batch = 0,
-                      .rows = spec.rows,
-                      .cols = spec.cols,
-                      .rate = static_cast<int64_t>(matrices_.size())});
-    }
+    const Run next{.begin = i * layout.member_size,
+                   .batch = 0,
+                   .rows = spec.rows,
+                   .cols = spec.cols,
+                   .beta2 = rows[first + i].beta2,
+                   .per_row = SecondMomentPerRow(spec),
+                   .moment = i * Elements(SecondMomentShape(spec)),
+                   .rate = static_cast<int64_t>(matrices_.size())};
+    if (runs.empty() || !runs.back().GoesWith(next)) runs.push_back(next);
     runs.back().batch += spec.matrices;
     matrices_.insert(matrices_.end(), spec.matrices, MatrixRow{rows[first + i], spec});
   }
@@ -76,6 +86,7 @@ void MuonPart::Bind(const kernels::Arena& arena, Tensor tree_scratch) {
   for (Item& item : items_) {
     item.buffer->Bind(arena, tree_scratch);
     item.momentum = arena.Get(item.momentum_id);
+    if (item.second_moment_id.index >= 0) item.second_moment = arena.Get(item.second_moment_id);
   }
   const Tensor rates = arena.Get(rates_id_);
   const int64_t matrices = static_cast<int64_t>(matrices_.size());
@@ -109,6 +120,18 @@ void MuonPart::Update(const Item& item, Tensor guard, Queue& queue) const {
       return flat.Slice(run.begin, run.size()).Reshape({run.batch, run.rows, run.cols});
     };
     orthogonalizer_->Orthogonalize(view(direction_), workspace_, view(orthogonal_), queue);
+    if (item.second_moment) {
+      const int64_t values = run.per_row ? run.rows : run.cols;
+      kernels::NormalizeBySecondMoment(
+          {.o = view(orthogonal_),
+           .w = item.second_moment.Slice(run.moment, run.batch * values)
+                    .Reshape({run.batch, values}),
+           .guard = guard,
+           .p = view(orthogonal_),
+           .beta2 = static_cast<float>(run.beta2),
+           .per_row = run.per_row},
+          queue);
+    }
     kernels::MatrixUpdate(view(buffer.own_value()), view(orthogonal_),
                           step_rates_.Slice(run.rate, run.batch),
                           decay_rates_.Slice(run.rate, run.batch), guard, queue);
@@ -131,25 +154,45 @@ void MuonPart::Drain(Queue& queue) {
   for (Item& item : items_) item.buffer->Drain(queue);
 }
 
+void MuonPart::Reset(Queue& queue) {
+  for (const Item& item : items_) {
+    for (const ShardedBuffer::Kept& kept : KeptOf(item)) kernels::FillZero(kept.own, queue);
+  }
+}
+
+std::vector<ShardedBuffer::Kept> MuonPart::KeptOf(const Item& item) {
+  std::vector<ShardedBuffer::Kept> kept = {{.prefix = "muon.momentum", .own = item.momentum}};
+  if (item.second_moment) {
+    kept.push_back(
+        {.prefix = "normuon.second_moment", .own = item.second_moment, .shape = SecondMomentShape});
+  }
+  return kept;
+}
+
 absl::Status MuonPart::GatherState(Tensor stage, Queue& queue, std::vector<StateTensor>* out) {
-  for (Item& item : items_) {
-    const Tensor typed(stage.data(), item.momentum.dtype(), {stage.size()}, stage.device());
-    ABSL_RETURN_IF_ERROR(
-        item.buffer->GatherState("muon.momentum", item.momentum, typed, queue, out));
+  for (const Item& item : items_) {
+    for (const ShardedBuffer::Kept& kept : KeptOf(item)) {
+      const Tensor typed(stage.data(), kept.own.dtype(), {stage.size()}, stage.device());
+      ABSL_RETURN_IF_ERROR(item.buffer->GatherState(kept, typed, queue, out));
+    }
   }
   return absl::OkStatus();
 }
 
 absl::Status MuonPart::CheckState(const OptimizerState& state) const {
   for (const Item& item : items_) {
-    ABSL_RETURN_IF_ERROR(item.buffer->CheckState("muon.momentum", state, item.momentum.dtype()));
+    for (const ShardedBuffer::Kept& kept : KeptOf(item)) {
+      ABSL_RETURN_IF_ERROR(item.buffer->CheckState(kept, state));
+    }
   }
   return absl::OkStatus();
 }
 
 void MuonPart::LoadState(const OptimizerState& state, Queue& queue) {
-  for (Item& item : items_) {
-    item.buffer->LoadState("muon.momentum", state, item.momentum, queue);
+  for (const Item& item : items_) {
+    for (const ShardedBuffer::Kept& kept : KeptOf(item)) {
+      item.buffer->LoadState(kept, state, queue);
+    }
   }
 }
 

@@ -1,5 +1,7 @@
-// The Muon half of a step (Jordan, "Muon", 2024), group by group:
+// The half of a step for matrices, group by group: Muon (Jordan, "Muon", 2024),
 //   m <- m + (1 - mu)(g - m);  u = (1 - mu) g + mu m;  p <- p decay - lr orth(u)
+// or NorMuon, where kernels::NormalizeBySecondMoment comes after orth. Both see a parameter as the
+// matrices of its view from orth to the update.
 #ifndef OPTIM_MUON_PART_H_
 #define OPTIM_MUON_PART_H_
 
@@ -31,6 +33,8 @@ class MuonPart {
   // kernels::MatrixUpdate.
   absl::Status Step(kernels::Tensor guard, kernels::Queue& queue);
   void Drain(kernels::Queue& queue);
+  // Momentum and second moments as they were at first: zero.
+  void Reset(kernels::Queue& queue);
 
   absl::Status GatherState(kernels::Tensor stage, kernels::Queue& queue,
                            std::vector<StateTensor>* out);
@@ -39,23 +43,33 @@ class MuonPart {
   void LoadState(const OptimizerState& state, kernels::Queue& queue);
 
  private:
-  // Owned members, consecutive and with one view: they are orthogonalised in one call. A chunk
+  // Owned members, consecutive, with one view and one way to update: they share the calls. A chunk
   // that holds attention and MLP has two of them.
   struct Run {
     int64_t begin = 0;  // first element, in the chunk
     int64_t batch = 0;  // matrices
     int64_t rows = 0, cols = 0;
-    int64_t rate = 0;  // place of the first of its rates in step_rates_ and decay_rates_
+    double beta2 = 0;
+    bool per_row = false;  // the second moment
+    int64_t moment = 0;    // place of the first of its second moments, in the chunk's
+    int64_t rate = 0;      // place of the first of its rates in step_rates_ and decay_rates_
     int64_t size() const { return batch * rows * cols; }
+    bool GoesWith(const Run& next) const {
+      return rows == next.rows && cols == next.cols && beta2 == next.beta2 &&
+             per_row == next.per_row;
+    }
   };
   struct Item {
     std::unique_ptr<ShardedBuffer> buffer;
     std::vector<Run> runs;
-    kernels::TensorId momentum_id;
-    kernels::Tensor momentum;  // weights' dtype [chunk]
+    kernels::TensorId momentum_id, second_moment_id;
+    kernels::Tensor momentum;       // weights' dtype [chunk]
+    kernels::Tensor second_moment;  // moment_dtype [members of a chunk * values]; empty for Muon
   };
 
-  // Also appends to matrices_. `rows`: of all members.
+  // What an item keeps between steps.
+  static std::vector<ShardedBuffer::Kept> KeptOf(const Item& item);
+  // Also appends to matrices_. `rows`: of all members, RowOf.
   std::vector<Run> OwnRuns(const ShardedBuffer& buffer, const std::vector<ParamRow>& rows,
                            int rank);
   void Update(const Item& item, kernels::Tensor guard, kernels::Queue& queue) const;

@@ -7,22 +7,33 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "kernels/dtype.h"
 
 namespace optim {
 
 struct StateTensor {
-  // "adam.m/NAME", "adam.v/NAME" or "muon.momentum/NAME", NAME being the parameter's.
+  // NAME being the parameter's: "adam.m/NAME", "adam.v/NAME", "muon.momentum/NAME" of the
+  // parameter's shape, "normuon.second_moment/NAME" of SecondMomentShape, and, between two updates
+  // of a row that is not updated in every step, "adam.pending/NAME": the sum of its gradients so
+  // far, f32, of the parameter's shape, in deterministic runs one for each slot, [slots, ...].
   std::string name;
-  kernels::DType dtype;        // as it is stored while training
-  std::vector<int64_t> shape;  // the parameter's
-  std::vector<uint8_t> bytes;  // row-major
+  kernels::DType dtype;  // as it is stored while training
+  std::vector<int64_t> shape;
+  std::vector<uint8_t> bytes = {};  // row-major
 };
 
 struct OptimizerState {
-  int64_t updates = 0;  // steps so far; Adam's bias correction counts them
+  int64_t updates = 0;  // steps so far, from step 0 on
   std::vector<StateTensor> tensors;
 };
+
+int64_t Elements(const std::vector<int64_t>& shape);
+// Null if there is none.
+const StateTensor* FindState(const OptimizerState& state, const std::string& name);
+// FailedPrecondition: there is none, or it is of another dtype or shape.
+absl::Status CheckStateTensor(const OptimizerState& state, const std::string& name,
+                              kernels::DType dtype, const std::vector<int64_t>& shape);
 
 }  // namespace optim
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace optim {
@@ -35,25 +36,67 @@ inline double FrobeniusNorm(const Matrix& x) {
   return std::sqrt(sum);
 }
 
-inline double NewtonSchulzScalar(double s) {
-  for (int i = 0; i < 5; ++i) s = 3.4445 * s - 4.7750 * s * s * s + 2.0315 * std::pow(s, 5);
+// How an orthogonaliser of five quintic polynomials is defined.
+struct QuinticRule {
+  double norm_scale, norm_eps;
+  double abc[5][3];
+};
+
+constexpr QuinticRule kNewtonSchulzRule = {1,
+                                           1e-7,
+                                           {{3.4445, -4.7750, 2.0315},
+                                            {3.4445, -4.7750, 2.0315},
+                                            {3.4445, -4.7750, 2.0315},
+                                            {3.4445, -4.7750, 2.0315},
+                                            {3.4445, -4.7750, 2.0315}}};
+constexpr QuinticRule kPolarExpressRule = {
+    1.02,
+    1e-6,
+    {{8.156554524902461, -22.48329292557795, 15.878769915207462},
+     {4.042929935166739, -2.808917465908714, 0.5000178451051316},
+     {3.8916678022926607, -2.772484153217685, 0.5060648178503393},
+     {3.285753657755655, -2.3681294933425376, 0.46449024233003106},
+     {2.3465413258596377, -1.7097828382687081, 0.42323551169305323}}};
+
+// A singular value's way after the division by the norm.
+inline double QuinticScalar(const QuinticRule& rule, double s) {
+  for (const double(&f)[3] : rule.abc) s = f[0] * s + f[1] * s * s * s + f[2] * std::pow(s, 5);
   return s;
 }
 
-inline Matrix NewtonSchulzOracle(Matrix x, int64_t rows, int64_t cols) {
+inline Matrix QuinticOracle(const QuinticRule& rule, Matrix x, int64_t rows, int64_t cols) {
   if (rows > cols) {
-    return Transposed(NewtonSchulzOracle(Transposed(x, rows, cols), cols, rows), cols, rows);
+    return Transposed(QuinticOracle(rule, Transposed(x, rows, cols), cols, rows), cols, rows);
   }
-  const double norm = FrobeniusNorm(x) + 1e-7;
+  const double norm = rule.norm_scale * FrobeniusNorm(x) + rule.norm_eps;
   for (double& value : x) value /= norm;
-  for (int i = 0; i < 5; ++i) {
+  for (const double(&f)[3] : rule.abc) {
     const Matrix a = Product(x, Transposed(x, rows, cols), rows, cols, rows);
     Matrix b = Product(a, a, rows, rows, rows);
-    for (size_t j = 0; j < b.size(); ++j) b[j] = -4.7750 * a[j] + 2.0315 * b[j];
+    for (size_t j = 0; j < b.size(); ++j) b[j] = f[1] * a[j] + f[2] * b[j];
     const Matrix bx = Product(b, x, rows, rows, cols);
-    for (size_t j = 0; j < x.size(); ++j) x[j] = 3.4445 * x[j] + bx[j];
+    for (size_t j = 0; j < x.size(); ++j) x[j] = f[0] * x[j] + bx[j];
   }
   return x;
+}
+
+inline double NewtonSchulzScalar(double s) { return QuinticScalar(kNewtonSchulzRule, s); }
+inline Matrix NewtonSchulzOracle(Matrix x, int64_t rows, int64_t cols) {
+  return QuinticOracle(kNewtonSchulzRule, std::move(x), rows, cols);
+}
+
+// NorMuon's normalisation of one matrix, one second moment per column: *w of `cols` values.
+inline Matrix SecondMomentOracle(Matrix o, int64_t rows, int64_t cols, double beta2, Matrix* w) {
+  const double norm = FrobeniusNorm(o);
+  for (int64_t j = 0; j < cols; ++j) {
+    double mean = 0;
+    for (int64_t i = 0; i < rows; ++i) mean += o[i * cols + j] * o[i * cols + j] / rows;
+    (*w)[j] += (1 - beta2) * (mean - (*w)[j]);
+    for (int64_t i = 0; i < rows; ++i) o[i * cols + j] /= std::sqrt(std::max((*w)[j], 1e-10));
+  }
+  const double ratio = norm / std::max(FrobeniusNorm(o), 1e-10);
+  for (double& value : o) value *= ratio;
+  return o;
 }
 
 // Singular values by one-sided Jacobi rotations of the rows, ascending; rows <= cols.

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "comm/slot_tree.h"
 #include "kernels/ops/elementwise.h"
 #include "third_party/absl_compat/check.h"
@@ -20,18 +19,8 @@ using kernels::Tensor;
 
 namespace {
 
-std::string Describe(DType dtype, const std::vector<int64_t>& shape) {
-  return absl::StrCat(kernels::Name(dtype), " [", absl::StrJoin(shape, ", "), "]");
-}
-
 std::string StateName(absl::string_view prefix, const Parameter& parameter) {
   return absl::StrCat(prefix, "/", parameter.spec.name);
-}
-
-const StateTensor* FindState(const OptimizerState& state, const std::string& name) {
-  const auto found = std::find_if(state.tensors.begin(), state.tensors.end(),
-                                  [&](const StateTensor& t) { return t.name == name; });
-  return found == state.tensors.end() ? nullptr : &*found;
 }
 
 }  // namespace
@@ -143,66 +132,53 @@ void ShardedBuffer::Drain(Queue& queue) {
   }
 }
 
-absl::Status ShardedBuffer::GatherState(absl::string_view prefix, Tensor own, Tensor stage,
-                                        Queue& queue, std::vector<StateTensor>* out) const {
-  CHECK_EQ(own.size(), chunk_);
-  const Tensor all = stage.Reshape({-1}).Slice(0, padded_);
-  const std::string label = absl::StrCat(prefix, "/", layout_.label);
+absl::Status ShardedBuffer::GatherState(const Kept& kept, Tensor stage, Queue& queue,
+                                        std::vector<StateTensor>* out) const {
+  const Tensor& own = kept.own;
+  const Tensor all = stage.Reshape({-1}).Slice(0, comm_.size() * own.size());
+  const std::string label = absl::StrCat(kept.prefix, "/", layout_.label);
   ABSL_RETURN_IF_ERROR(comm_.AllGather(label, own, all, queue).Wait(queue));
-  const int64_t size = layout_.member_size;
-  for (size_t i = 0; i < members_.size(); ++i) {
-    StateTensor tensor{.name = StateName(prefix, *members_[i]),
+  int64_t offset = 0;
+  for (const Parameter* member : members_) {
+    StateTensor tensor{.name = StateName(kept.prefix, *member),
                        .dtype = own.dtype(),
-                       .shape = members_[i]->spec.shape,
-                       .bytes = std::vector<uint8_t>(size * kernels::SizeOf(own.dtype()))};
-    queue.Download(all.Slice(static_cast<int64_t>(i) * size, size), tensor.bytes.data());
+                       .shape = kept.shape(member->spec)};
+    const int64_t size = Elements(tensor.shape);
+    tensor.bytes.resize(size * kernels::SizeOf(own.dtype()));
+    queue.Download(all.Slice(offset, size), tensor.bytes.data());
     queue.Synchronize();  // the bytes are about to move with the vector
     out->push_back(std::move(tensor));
+    offset += size;
   }
   return absl::OkStatus();
 }
 
-absl::Status ShardedBuffer::CheckState(absl::string_view prefix, const OptimizerState& state,
-                                       DType dtype) const {
-  const int64_t bytes = layout_.member_size * kernels::SizeOf(dtype);
+absl::Status ShardedBuffer::CheckState(const Kept& kept, const OptimizerState& state) const {
   for (const Parameter* member : members_) {
-    const std::string name = StateName(prefix, *member);
-    const std::string want = Describe(dtype, member->spec.shape);
-    const StateTensor* found = FindState(state, name);
-    if (found == nullptr) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("optimizer state ", name, ": this run needs ", want,
-                       ", the checkpoint has none; was it written by another recipe?"));
-    }
-    if (found->dtype == dtype && found->shape == member->spec.shape &&
-        static_cast<int64_t>(found->bytes.size()) == bytes) {
-      continue;
-    }
-    return absl::FailedPreconditionError(
-        absl::StrCat("optimizer state ", name, ": this run needs ", want, " (", bytes,
-                     " bytes), the checkpoint has ", Describe(found->dtype, found->shape), " (",
-                     found->bytes.size(), " bytes); it is not converted"));
+    ABSL_RETURN_IF_ERROR(CheckStateTensor(state, StateName(kept.prefix, *member), kept.own.dtype(),
+                                          kept.shape(member->spec)));
   }
   return absl::OkStatus();
 }
 
-void ShardedBuffer::LoadState(absl::string_view prefix, const OptimizerState& state, Tensor own,
-                              Queue& queue) const {
-  CHECK_EQ(own.size(), chunk_);
-  const int64_t width = kernels::SizeOf(own.dtype()), size = layout_.member_size;
-  const int64_t own_begin = comm_.rank() * chunk_;
-  std::vector<uint8_t> host(own.bytes());  // padding stays zero
-  for (size_t i = 0; i < members_.size(); ++i) {
-    const int64_t offset = static_cast<int64_t>(i) * size;
-    const int64_t from = std::max(own_begin, offset);
-    const int64_t to = std::min(own_begin + chunk_, offset + size);
-    if (from >= to) continue;
-    const StateTensor* tensor = FindState(state, StateName(prefix, *members_[i]));
-    CHECK(tensor != nullptr) << members_[i]->spec.name;
-    std::memcpy(host.data() + (from - own_begin) * width,
-                tensor->bytes.data() + (from - offset) * width, (to - from) * width);
+void ShardedBuffer::LoadState(const Kept& kept, const OptimizerState& state, Queue& queue) const {
+  const int64_t width = kernels::SizeOf(kept.own.dtype());
+  const int64_t own_begin = comm_.rank() * kept.own.size();
+  const int64_t own_end = own_begin + kept.own.size();
+  std::vector<uint8_t> host(kept.own.bytes());  // padding stays zero
+  int64_t offset = 0;
+  for (const Parameter* member : members_) {
+    const int64_t size = Elements(kept.shape(member->spec));
+    const int64_t from = std::max(own_begin, offset), to = std::min(own_end, offset + size);
+    if (from < to) {
+      const StateTensor* tensor = FindState(state, StateName(kept.prefix, *member));
+      CHECK(tensor != nullptr) << member->spec.name;
+      std::memcpy(host.data() + (from - own_begin) * width,
+                  tensor->bytes.data() + (from - offset) * width, (to - from) * width);
+    }
+    offset += size;
   }
-  queue.Upload(host.data(), own);
+  queue.Upload(host.data(), kept.own);
 }
 
 }  // namespace optim

@@ -57,16 +57,23 @@ class ShardedBuffer {
   // Elements of this rank's chunk that are no padding: they lead.
   int64_t own_size() const;
 
-  // All ranks' `own` [chunk], cut into members and appended to *out as PREFIX/NAME. Collective;
-  // `stage` is at least padded() elements of own's dtype. The host waits.
-  absl::Status GatherState(absl::string_view prefix, kernels::Tensor own, kernels::Tensor stage,
-                           kernels::Queue& queue, std::vector<StateTensor>* out) const;
+  // What is kept for each member: PREFIX/NAME, of one size for all. `own`, this rank's share, holds
+  // the members of its chunk in order; it has the same size on all ranks.
+  struct Kept {
+    absl::string_view prefix;
+    kernels::Tensor own;
+    std::vector<int64_t> (*shape)(const kernels::ParameterSpec&) = StoredShape;
+  };
+  static std::vector<int64_t> StoredShape(const kernels::ParameterSpec& spec) { return spec.shape; }
+
+  // All ranks' shares, cut into members and appended to *out. Collective; `stage` is at least all
+  // the shares together, of their dtype. The host waits.
+  absl::Status GatherState(const Kept& kept, kernels::Tensor stage, kernels::Queue& queue,
+                           std::vector<StateTensor>* out) const;
   // FailedPrecondition: a tensor is missing, or of another dtype or shape.
-  absl::Status CheckState(absl::string_view prefix, const OptimizerState& state,
-                          kernels::DType dtype) const;
+  absl::Status CheckState(const Kept& kept, const OptimizerState& state) const;
   // The inverse of GatherState, without communication, of a state that CheckState accepts.
-  void LoadState(absl::string_view prefix, const OptimizerState& state, kernels::Tensor own,
-                 kernels::Queue& queue) const;
+  void LoadState(const Kept& kept, const OptimizerState& state, kernels::Queue& queue) const;
 
  private:
   // A lone member without padding needs no staging.

@@ -1,7 +1,6 @@
 #include "optim/sharded_optimizer.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -34,22 +33,6 @@ int64_t LargestBuffer(const StepLayout& layout, int ranks) {
   return largest;
 }
 
-// The names of all tensors of the state.
-std::set<std::string> StateNames(const StepLayout& layout,
-                                 const std::vector<Parameter>& parameters) {
-  std::set<std::string> names;
-  for (const BufferLayout& buffer : layout.adam) {
-    names.insert(absl::StrCat("adam.m/", buffer.label));
-    names.insert(absl::StrCat("adam.v/", buffer.label));
-  }
-  for (const BufferLayout& buffer : layout.muon) {
-    for (int index : buffer.members) {
-      names.insert(absl::StrCat("muon.momentum/", parameters[index].spec.name));
-    }
-  }
-  return names;
-}
-
 }  // namespace
 
 ShardedOptimizer::ShardedOptimizer(const OptimizerConfig& config,
@@ -79,6 +62,8 @@ absl::StatusOr<std::unique_ptr<ShardedOptimizer>> ShardedOptimizer::Create(
       .slots = slots, .local_slots = run.count(), .deterministic = deterministic};
   std::unique_ptr<ShardedOptimizer> self(
       new ShardedOptimizer(config, parameters, std::move(layout), comm, slot_plan));
+  self->pending_ =
+      std::make_unique<PendingGradients>(self->config_, self->layout_, parameters, slot_plan, comm);
   kernels::ArenaPlan plan;
   self->adam_ =
       std::make_unique<AdamPart>(config, self->layout_, parameters, slot_plan, comm, &plan);
@@ -102,34 +87,53 @@ absl::StatusOr<std::unique_ptr<ShardedOptimizer>> ShardedOptimizer::Create(
 }
 
 absl::Status ShardedOptimizer::Step(const StepRates& rates, Tensor guard, Queue& queue) {
-  adam_->SetRates(rates.lr_multiplier, updates_ + 1, queue);
+  const int64_t first = rates.step - updates_;
+  CHECK_GE(first, 0) << "step " << rates.step << " after " << updates_ << " steps";
+  adam_->SetRates(rates.lr_multiplier, rates.step, first, queue);
   muon_->SetRates(rates.lr_multiplier, rates.momentum, queue);
-  if (recording_enabled_ && ran_ && comm_.size() == 1) {
-    if (recording_ == nullptr) {
-      recording_ = queue.Record([this, guard, &queue] {
-        const absl::Status status = Update(guard, queue);
+  const std::vector<bool> due = adam_->Due(rates.step);
+  const auto ran = recordings_.find(due);
+  if (recording_enabled_ && ran != recordings_.end() && comm_.size() == 1) {
+    std::unique_ptr<kernels::Recording>& recording = ran->second;
+    if (recording == nullptr) {
+      recording = queue.Record([this, &due, guard, &queue] {
+        const absl::Status status = Update(due, guard, queue);
         CHECK(status.ok()) << status;  // the only rank waits for nobody
       });
-      recorded_guard_ = guard.data();
     }
     CHECK(guard.data() == recorded_guard_) << "the recorded update has another guard";
-    recording_->Replay();
+    recording->Replay();
   } else {
-    const absl::Status status = Update(guard, queue);
+    const absl::Status status = Update(due, guard, queue);
     if (!status.ok()) {
       adam_->Drain(queue);
       muon_->Drain(queue);
       return status;
     }
-    ran_ = true;
+    recordings_.try_emplace(due);
+    recorded_guard_ = guard.data();
   }
+  pending_->AfterStep(rates.step);
   ++updates_;
   return absl::OkStatus();
 }
 
-absl::Status ShardedOptimizer::Update(Tensor guard, Queue& queue) {
-  ABSL_RETURN_IF_ERROR(adam_->Step(guard, queue));
+absl::Status ShardedOptimizer::Update(const std::vector<bool>& adam_due, Tensor guard,
+                                      Queue& queue) {
+  ABSL_RETURN_IF_ERROR(adam_->Step(adam_due, guard, queue));
   return muon_->Step(guard, queue);
+}
+
+void ShardedOptimizer::ForgetUpdates(int64_t steps) {
+  updates_ -= steps;
+  pending_->Forget();
+}
+
+void ShardedOptimizer::Reset(Queue& queue) {
+  adam_->Reset(queue);
+  muon_->Reset(queue);
+  pending_->Forget();
+  updates_ = 0;
 }
 
 void ShardedOptimizer::LaunchFiniteCheck(Queue& queue) {
@@ -191,11 +195,30 @@ absl::Status ShardedOptimizer::AgreeOnNonFinite(const std::optional<NonFinite>& 
   return absl::OkStatus();
 }
 
+std::set<std::string> ShardedOptimizer::StateNames(int64_t updates) const {
+  std::set<std::string> names = pending_->StateNames(updates);
+  for (const BufferLayout& buffer : layout_.adam) {
+    names.insert(absl::StrCat("adam.m/", buffer.label));
+    names.insert(absl::StrCat("adam.v/", buffer.label));
+  }
+  for (const BufferLayout& buffer : layout_.muon) {
+    for (int index : buffer.members) {
+      const std::string& name = parameters_[index].spec.name;
+      names.insert(absl::StrCat("muon.momentum/", name));
+      if (config_.table[layout_.row_of_spec[index]].rule == Rule::kNorMuon) {
+        names.insert(absl::StrCat("normuon.second_moment/", name));
+      }
+    }
+  }
+  return names;
+}
+
 absl::StatusOr<OptimizerState> ShardedOptimizer::GatherState(Queue& queue) {
   OptimizerState state;
   state.updates = updates_;
   ABSL_RETURN_IF_ERROR(adam_->GatherState(state_stage_, queue, &state.tensors));
   ABSL_RETURN_IF_ERROR(muon_->GatherState(state_stage_, queue, &state.tensors));
+  ABSL_RETURN_IF_ERROR(pending_->GatherState(state_stage_, queue, &state.tensors));
   return state;
 }
 
@@ -204,7 +227,7 @@ absl::Status ShardedOptimizer::LoadState(const OptimizerState& state, Queue& que
     return absl::FailedPreconditionError(
         absl::StrCat("optimizer state: ", state.updates, " updates, which is negative"));
   }
-  const std::set<std::string> names = StateNames(layout_, parameters_);
+  const std::set<std::string> names = StateNames(state.updates);
   for (const StateTensor& tensor : state.tensors) {
     if (names.count(tensor.name) > 0) continue;
     return absl::FailedPreconditionError(
@@ -214,8 +237,10 @@ absl::Status ShardedOptimizer::LoadState(const OptimizerState& state, Queue& que
   }
   ABSL_RETURN_IF_ERROR(adam_->CheckState(state));
   ABSL_RETURN_IF_ERROR(muon_->CheckState(state));
+  ABSL_RETURN_IF_ERROR(pending_->CheckState(state));
   adam_->LoadState(state, queue);
   muon_->LoadState(state, queue);
+  pending_->LoadState(state, queue);
   updates_ = state.updates;
   return absl::OkStatus();
 }

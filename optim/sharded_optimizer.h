@@ -1,13 +1,17 @@
 // The sharded step: every rank holds all weights and gradients, and updates its share.
 //
 //   ABSL_ASSIGN_OR_RETURN(auto optimizer, optim::ShardedOptimizer::Create(...));
-//   ... backward fills parameters[i].grad ...
-//   ABSL_RETURN_IF_ERROR(optimizer->Step({.lr_multiplier = 1, .momentum = 0.95}, {}, queue));
+//   optimizer->ClearGradients(queue);
+//   ... backward adds to parameters[i].grad ...
+//   ABSL_RETURN_IF_ERROR(
+//       optimizer->Step({.lr_multiplier = 1, .momentum = 0.95, .step = s}, {}, queue));
 #ifndef OPTIM_SHARDED_OPTIMIZER_H_
 #define OPTIM_SHARDED_OPTIMIZER_H_
 
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,6 +26,7 @@
 #include "optim/muon_part.h"
 #include "optim/optimizer_state.h"
 #include "optim/param_table.h"
+#include "optim/pending_gradients.h"
 #include "optim/step_layout.h"
 
 namespace optim {
@@ -29,6 +34,7 @@ namespace optim {
 struct StepRates {
   double lr_multiplier = 1;  // the schedule's, on every row's lr
   double momentum = 0;       // Muon's
+  int64_t step = 0;          // its index, one more from call to call
 };
 
 struct NonFinite {
@@ -53,8 +59,12 @@ class ShardedOptimizer {
       comm::Communicator& comm, int slots, comm::SlotRange run, bool deterministic,
       kernels::Backend& backend);
 
-  // Collective. One update of all parameters: Adam's complete, then Muon's. Gradients are used
-  // up: their contents are undefined afterwards, and the caller clears them for the next step.
+  // Zeroes the gradients that the latest Step has used up, before the first one all of them. Those
+  // of parameters whose row was not due (ParamRow::every) stay, and the next step adds to them.
+  void ClearGradients(kernels::Queue& queue) const { pending_->ClearOthers(queue); }
+
+  // Collective. One update of all parameters that are due: Adam's complete, then the matrices'.
+  // Their gradients are used up: the contents are undefined until ClearGradients.
   // A zero gradient (or one that a rank never wrote, its memory being zero) counts as zero.
   // Errors are those of the collectives; the weights are then a mixture and the run is over.
   //
@@ -62,8 +72,8 @@ class ShardedOptimizer {
   // when the queue gets there, no bit of weights and state changes, but updates() counts the step:
   // the host does not know. A run that goes on afterwards has to start from a saved state.
   //
-  // queue and guard are the same in each call. A rank that is alone records its update in the
-  // second call and replays it from then on.
+  // queue and guard are the same in each call. A rank that is alone records its update when the
+  // same parameters are due for the second time, and replays it from then on.
   absl::Status Step(const StepRates& rates, kernels::Tensor guard, kernels::Queue& queue);
   // Off: each op is called again in each step, so that a trace sees it. On at first.
   void set_recording(bool on) { recording_enabled_ = on; }
@@ -81,13 +91,17 @@ class ShardedOptimizer {
   // Collective: tells all ranks what each found. FailedPrecondition names rank, tensor and
   // position of the first. The host waits.
   absl::Status AgreeOnNonFinite(const std::optional<NonFinite>& local, kernels::Queue& queue);
-  // The latest `steps` calls of Step met a zero guard, as the host has learnt since.
-  void ForgetUpdates(int64_t steps) { updates_ -= steps; }
+  // The latest `steps` calls of Step met a zero guard, as the host has learnt since. Gradients that
+  // waited before them are lost.
+  void ForgetUpdates(int64_t steps);
+  // As newly created: no moments, no momentum, no steps. Weights stay.
+  void Reset(kernels::Queue& queue);
 
   // Collective; every rank gets all of it. The host waits.
   absl::StatusOr<OptimizerState> GatherState(kernels::Queue& queue);
   // Not collective, but every rank loads the same state. FailedPrecondition: a tensor is
-  // missing, unknown, or of another dtype or shape; both are named, and nothing was loaded.
+  // missing, unknown, or of another dtype or shape; both are named, and nothing was loaded. Puts
+  // gradients that wait for a later step where they were.
   absl::Status LoadState(const OptimizerState& state, kernels::Queue& queue);
 
   int64_t updates() const { return updates_; }
@@ -99,7 +113,9 @@ class ShardedOptimizer {
   ShardedOptimizer(const OptimizerConfig& config, const std::vector<kernels::Parameter>& parameters,
                    StepLayout layout, comm::Communicator& comm, const SlotPlan& slots);
 
-  absl::Status Update(kernels::Tensor guard, kernels::Queue& queue);
+  absl::Status Update(const std::vector<bool>& adam_due, kernels::Tensor guard,
+                      kernels::Queue& queue);
+  std::set<std::string> StateNames(int64_t updates) const;
 
   const OptimizerConfig config_;
   const std::vector<kernels::Parameter>& parameters_;
@@ -109,13 +125,15 @@ class ShardedOptimizer {
   kernels::Arena arena_;
   std::unique_ptr<AdamPart> adam_;
   std::unique_ptr<MuonPart> muon_;
+  std::unique_ptr<PendingGradients> pending_;
   kernels::Tensor state_stage_;  // f32, one whole padded buffer
   kernels::Tensor found_;        // i64 [parameters * leaves]
   kernels::Tensor agreed_;       // i64 [ranks, 3]
   int64_t updates_ = 0;
   bool recording_enabled_ = true;
-  bool ran_ = false;                               // the update, op by op
-  std::unique_ptr<kernels::Recording> recording_;  // of it, where there is only one rank
+  // Of the update, where there is only one rank: by which Adam parameters are due. Null once it has
+  // run op by op.
+  std::map<std::vector<bool>, std::unique_ptr<kernels::Recording>> recordings_;
   const void* recorded_guard_ = nullptr;
 };
 

@@ -162,9 +162,9 @@ std::vector<double> ScalarAdam(double lr, double beta1, double eps, const std::v
         {{"s", "s", {1}, DType::kF32, 1, 1, 1}, value.get(), grad.get()}};
     auto optimizer = *ShardedOptimizer::Create(config, parameters, comm, kSlots, {0, kSlots}, false,
                                                kernels::CpuBackend());
-    for (double each : g) {
-      grad.Set({kSlots * each});
-      ASSERT_TRUE(optimizer->Step({}, {}, queue).ok());
+    for (size_t i = 0; i < g.size(); ++i) {
+      grad.Set({kSlots * g[i]});
+      ASSERT_TRUE(optimizer->Step({.step = static_cast<int64_t>(i)}, {}, queue).ok());
       queue.Synchronize();
       weights.push_back(value.ToDouble()[0]);
     }
@@ -214,7 +214,8 @@ TEST(ShardedOptimizer, T1_51_NesterovGolden) {
     const double g[] = {1, 2, -1}, want[] = {0.0975, 0.240125, 0.035619};
     for (int i = 0; i < 3; ++i) {
       grad.Set({kSlots * g[i]});
-      ASSERT_TRUE(optimizer->Step({.lr_multiplier = 1, .momentum = 0.95}, {}, queue).ok());
+      ASSERT_TRUE(
+          optimizer->Step({.lr_multiplier = 1, .momentum = 0.95, .step = i}, {}, queue).ok());
       const OptimizerState state = *optimizer->GatherState(queue);
       ASSERT_EQ(state.tensors[0].name, "muon.momentum/w");
       const float m = *reinterpret_cast<const float*>(state.tensors[0].bytes.data());
@@ -238,7 +239,9 @@ TEST(ShardedOptimizer, T1_48_ZeroGradientsChangeNothing) {
         std::fill_n(parameter.grad.f32(), parameter.grad.size(), 0.0f);
       }
       if (comm.rank() == 1 && step == 0) std::fill_n(head.grad.f32(), head.grad.size(), 3.0f);
-      ASSERT_TRUE(rank.optimizer->Step({.lr_multiplier = 1, .momentum = 0.85}, {}, queue).ok());
+      ASSERT_TRUE(
+          rank.optimizer->Step({.lr_multiplier = 1, .momentum = 0.85, .step = step}, {}, queue)
+              .ok());
       queue.Synchronize();
       // The first update of a zero weight is -lr, in bf16.
       if (step == 0) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "third_party/absl_compat/status_macros.h"
@@ -13,12 +14,14 @@ namespace {
 
 using kernels::ParameterSpec;
 
-// The specs of one rule, by rows of the table and, within a row, in their own order.
+// The specs that Adam updates, or the others, by rows of the table and, within a row, in their own
+// order.
 std::vector<int> InTableOrder(const OptimizerConfig& config, const std::vector<int>& row_of_spec,
-                              Rule rule) {
+                              bool adam) {
   std::vector<int> order;
   for (size_t i = 0; i < row_of_spec.size(); ++i) {
-    if (config.table[row_of_spec[i]].rule == rule) order.push_back(static_cast<int>(i));
+    if ((config.table[row_of_spec[i]].rule == Rule::kAdam) != adam) continue;
+    order.push_back(static_cast<int>(i));
   }
   std::stable_sort(order.begin(), order.end(),
                    [&](int a, int b) { return row_of_spec[a] < row_of_spec[b]; });
@@ -35,9 +38,10 @@ void DescribeAdam(const StepLayout& layout, const OptimizerConfig& config,
                   const std::vector<ParameterSpec>& specs, int ranks, std::string* out) {
   for (const BufferLayout& buffer : layout.adam) {
     const ParameterSpec& spec = specs[buffer.members[0]];
-    const ParamRow& row = config.table[layout.row_of_spec[buffer.members[0]]];
+    const ParamRow row = RowOf(config.table[layout.row_of_spec[buffer.members[0]]], spec);
     absl::StrAppend(out, "  ", spec.name, " ", kernels::Name(spec.dtype), " ", Dims(spec.shape),
-                    " label ", spec.label, ", peak lr ", row.lr * row.lr_mul, ", chunk ",
+                    " label ", spec.label, ", peak lr ", row.lr * row.lr_mul,
+                    row.every > 1 ? absl::StrCat(", every ", row.every, " steps") : "", ", chunk ",
                     buffer.Chunk(ranks), " elements");
     const int64_t padding = buffer.Padded(ranks) - buffer.size();
     if (padding > 0) {
@@ -73,6 +77,36 @@ void DescribeGroup(const Group& group, const std::vector<ParameterSpec>& specs, 
   }
 }
 
+int64_t SecondMoments(const ParameterSpec& spec) {
+  int64_t values = 1;
+  for (int64_t dim : SecondMomentShape(spec)) values *= dim;
+  return values;
+}
+
+absl::Status CheckGroup(const Group& group, const OptimizerConfig& config,
+                        const std::vector<int>& row_of_spec,
+                        const std::vector<ParameterSpec>& specs) {
+  const ParameterSpec& first = specs[group.members[0]];
+  const ParamRow& row = config.table[row_of_spec[group.members[0]]];
+  for (int index : group.members) {
+    const ParameterSpec& spec = specs[index];
+    const ParamRow& other = config.table[row_of_spec[index]];
+    if (other.rule == row.rule &&
+        (row.rule == Rule::kMuon ||
+         (other.moment_dtype == row.moment_dtype && SecondMoments(spec) == SecondMoments(first)))) {
+      continue;
+    }
+    const auto describe = [](const ParamRow& r, const ParameterSpec& s) {
+      return absl::StrCat(s.name, " has ", Name(r.rule), " with ", SecondMoments(s),
+                          " second moments in ", kernels::Name(r.moment_dtype));
+    };
+    return absl::InvalidArgumentError(absl::StrCat(
+        "optimizer: group ", group.name, ": ", describe(row, first), ", ", describe(other, spec),
+        "; they cannot share a group, choose grouping by_label"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<StepLayout> PlanStep(const OptimizerConfig& config,
@@ -80,7 +114,7 @@ absl::StatusOr<StepLayout> PlanStep(const OptimizerConfig& config,
   StepLayout layout;
   ABSL_ASSIGN_OR_RETURN(layout.row_of_spec, RowsOfSpecs(config, specs));
   layout.grouping = config.grouping;
-  for (int index : InTableOrder(config, layout.row_of_spec, Rule::kAdam)) {
+  for (int index : InTableOrder(config, layout.row_of_spec, true)) {
     const ParameterSpec& spec = specs[index];
     layout.adam.push_back({.label = spec.name,
                            .members = {index},
@@ -89,9 +123,10 @@ absl::StatusOr<StepLayout> PlanStep(const OptimizerConfig& config,
                            .unit = 1});
   }
   layout.groups =
-      PlanGroups(config.grouping, specs, InTableOrder(config, layout.row_of_spec, Rule::kMuon),
+      PlanGroups(config.grouping, specs, InTableOrder(config, layout.row_of_spec, false),
                  config.grouping_ranks);
   for (const Group& group : layout.groups) {
+    ABSL_RETURN_IF_ERROR(CheckGroup(group, config, layout.row_of_spec, specs));
     const ParameterSpec& first = specs[group.members[0]];
     layout.muon.push_back({.label = group.name,
                            .members = group.members,
@@ -124,8 +159,10 @@ std::string DescribeStep(const StepLayout& layout, const OptimizerConfig& config
   std::string out = absl::StrCat("Adam, ", layout.adam.size(), " parameters over ", ranks,
                                  " ranks, in processing order\n");
   DescribeAdam(layout, config, specs, ranks, &out);
-  absl::StrAppend(&out, "Muon, ", config.orthogonalizer, ", ", layout.groups.size(), " groups by ",
-                  Name(layout.grouping), "\n");
+  const bool normuon = std::any_of(config.table.begin(), config.table.end(),
+                                   [](const auto& row) { return row.rule == Rule::kNorMuon; });
+  absl::StrAppend(&out, normuon ? "NorMuon, " : "Muon, ", config.orthogonalizer, ", ",
+                  layout.groups.size(), " groups by ", Name(layout.grouping), "\n");
   for (const Group& group : layout.groups) DescribeGroup(group, specs, ranks, &out);
   absl::StrAppend(&out, "Collectives of a step (bytes of the whole padded buffer)\n");
   const std::vector<PlannedCollective> ours = PlanCollectives(layout, ranks, GradientWire::kF32);

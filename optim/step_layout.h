@@ -36,7 +36,8 @@ struct StepLayout {
   Grouping grouping;
 };
 
-// InvalidArgument: see RowsOfSpecs.
+// InvalidArgument: see RowsOfSpecs; or a group whose members do not agree on the rule or, being
+// NorMuon's, on the dtype and number of their second moments, which share memory.
 absl::StatusOr<StepLayout> PlanStep(const OptimizerConfig& config,
                                     const std::vector<kernels::ParameterSpec>& specs);
 

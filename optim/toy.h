@@ -57,6 +57,27 @@ inline OptimizerConfig ToyConfig() {
   return config;
 }
 
+// As record B changes it: NorMuon, Polar Express, Adam in every second step, the embedding in every
+// third.
+inline OptimizerConfig ToyConfigB() {
+  OptimizerConfig config = ToyConfig();
+  config.orthogonalizer = "polar_express";
+  for (ParamRow& row : config.table) {
+    if (row.rule == Rule::kAdam) {
+      row.every = row.label == "embed" ? 3 : 2;
+      continue;
+    }
+    row.rule = Rule::kNorMuon;
+    row.lr = 0.03;
+    row.beta2 = 0.95;
+    row.decay_times_lr = false;
+    if (row.label == "mlp") row.named = {{.suffix = "1.mlp", .lr_mul = 2}};
+    const bool gate = row.label == "smear_gate" || row.label == "attn_gate";
+    row.moment_dtype = gate ? kernels::DType::kBF16 : kernels::DType::kF32;
+  }
+  return config;
+}
+
 // One rank's replica.
 class Toy {
  public:
@@ -84,10 +105,15 @@ class Toy {
 
   // As backward leaves it: one leaf with the slots' sum, or one leaf per slot.
   void SetGradients(comm::SlotRange run, int step) {
+    for (const kernels::Parameter& parameter : parameters_) {
+      std::fill_n(parameter.grad.f32(), parameter.grad.size(), 0.0f);
+    }
+    AddGradients(run, step);
+  }
+  void AddGradients(comm::SlotRange run, int step) {
     for (size_t i = 0; i < parameters_.size(); ++i) {
       const kernels::ParameterSpec& spec = parameters_[i].spec;
       float* grad = parameters_[i].grad.f32();
-      std::fill_n(grad, parameters_[i].grad.size(), 0.0f);
       for (int slot = run.begin; slot < run.end; ++slot) {
         float* leaf = leaves_ == 1 ? grad : grad + (slot - run.begin) * spec.size();
         const std::vector<double> g = SlotGradient(spec, i, step, slot);
@@ -127,7 +153,9 @@ struct ToyRank {
   // Steps begin..end-1; the rates change from step to step.
   absl::Status Train(int begin, int end, kernels::Queue& queue) {
     for (int step = begin; step < end; ++step) {
-      toy.SetGradients(run, step);
+      optimizer->ClearGradients(queue);
+      queue.Synchronize();
+      toy.AddGradients(run, step);
       const absl::Status status = optimizer->Step(RatesAt(step), {}, queue);
       if (!status.ok()) return status;
     }
@@ -135,7 +163,7 @@ struct ToyRank {
     return absl::OkStatus();
   }
   static StepRates RatesAt(int step) {
-    return {.lr_multiplier = 1.0 - 0.1 * step, .momentum = 0.85 + 0.02 * step};
+    return {.lr_multiplier = 1.0 - 0.1 * step, .momentum = 0.85 + 0.02 * step, .step = step};
   }
 
   comm::SlotRange run;

@@ -31,10 +31,10 @@ absl::Status Validate(const LearningRateSchedule& schedule) {
 double LearningRateMultiplier(const LearningRateSchedule& schedule, const RunLength& run,
                               int64_t step) {
   CHECK_GE(step, 0);
-  const double x = run.scheduled_steps == 0
-                       ? kLastProgress
-                       : std::min(kLastProgress, static_cast<double>(step) /
-                                                     static_cast<double>(run.scheduled_steps));
+  const int64_t steps = schedule.cools_in_extension ? run.total() : run.scheduled_steps;
+  const double x =
+      steps == 0 ? kLastProgress
+                 : std::min(kLastProgress, static_cast<double>(step) / static_cast<double>(steps));
   if (x < 1 - schedule.cooldown_fraction) return 1;
   const double w = (1 - x) / schedule.cooldown_fraction;
   return w + (1 - w) * schedule.floor;

@@ -22,14 +22,23 @@ absl::Status Validate(const MomentumSchedule& schedule) {
     return absl::InvalidArgumentError(absl::StrCat("momentum schedule: warmup_steps is ",
                                                    schedule.warmup_steps, "; the least is 1"));
   }
+  if (schedule.cooldown_steps < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("momentum schedule: cooldown_steps is ",
+                                                   schedule.cooldown_steps, "; the least is 0"));
+  }
   return absl::OkStatus();
 }
 
-double MomentumAt(const MomentumSchedule& schedule, int64_t step) {
+double MomentumAt(const MomentumSchedule& schedule, const RunLength& run, int64_t step) {
   CHECK_GE(step, 0);
   CHECK_GE(schedule.warmup_steps, 1);
-  const double t =
-      std::min(static_cast<double>(step) / static_cast<double>(schedule.warmup_steps), 1.0);
+  const int64_t left = std::max<int64_t>(run.total() - step, 0);
+  double t = 1;
+  if (step < schedule.warmup_steps) {
+    t = static_cast<double>(step) / static_cast<double>(schedule.warmup_steps);
+  } else if (left < schedule.cooldown_steps) {
+    t = static_cast<double>(left) / static_cast<double>(schedule.cooldown_steps);
+  }
   return (1 - t) * schedule.start + t * schedule.end;
 }
 

@@ -16,9 +16,20 @@ absl::Status Validate(const Schedules& schedules) {
   return Validate(schedules.validation);
 }
 
+void UseLegacyExtension(Schedules* schedules) {
+  schedules->learning_rate.cools_in_extension = true;
+  schedules->window.final_in_extension = false;
+}
+
+bool HasLegacyExtension(const Schedules& schedules) {
+  return schedules.learning_rate.cools_in_extension && !schedules.window.final_in_extension;
+}
+
 Schedules Rescaled(Schedules schedules, int64_t total_steps) {
   schedules.momentum.warmup_steps = std::max<int64_t>(
       1, ScaledSteps(schedules.momentum.warmup_steps, schedules.run.total(), total_steps));
+  schedules.momentum.cooldown_steps =
+      ScaledSteps(schedules.momentum.cooldown_steps, schedules.run.total(), total_steps);
   schedules.run = Rescaled(schedules.run, total_steps);
   return schedules;
 }
@@ -31,7 +42,7 @@ StepPlan PlanStep(const Schedules& schedules, int64_t step) {
   return {.lr_multiplier = LearningRateMultiplier(schedules.learning_rate, run, step),
           .windows = WindowsAt(schedules.window, run, step),
           .rotary_changes = rotary_changes,
-          .momentum = MomentumAt(schedules.momentum, step),
+          .momentum = MomentumAt(schedules.momentum, run, step),
           .batch_tokens = BatchTokensAt(schedules.batch, run, step),
           .validates = IsValidationStep(schedules.validation, run, step),
           .trains = step < run.total()};

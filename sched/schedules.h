@@ -39,8 +39,14 @@ struct StepPlan {
 // The first error of the parts.
 absl::Status Validate(const Schedules& schedules);
 
-// A run of `total_steps` with the same course: `run` as in Rescaled(RunLength), and the
-// momentum warm-up scaled by ScaledSteps, at least 1. Fractions (cooldown, batch stages) and
+// The rule for the extension steps that the record of 2025-10-27 replaced: the rate's cooldown
+// runs on to the last step, and windows and rotary table wait for the last validation. For
+// comparison only.
+void UseLegacyExtension(Schedules* schedules);
+bool HasLegacyExtension(const Schedules& schedules);
+
+// A run of `total_steps` with the same course: `run` as in Rescaled(RunLength), and momentum's
+// warm-up (at least 1) and cooldown scaled by ScaledSteps. Fractions (cooldown, batch stages) and
 // thirds of the window follow the run; the validation cadence is in steps and stays.
 Schedules Rescaled(Schedules schedules, int64_t total_steps);
 

@@ -12,10 +12,15 @@ namespace {
 
 constexpr int kMinLongBlocks = 2;  // half of it is the smallest short window
 
-// Index into long_blocks at a training step.
+// Index into long_blocks at a training step; long_blocks.size() in an extension that has a window
+// of its own. Never falls as the step grows.
 int64_t Part(const WindowSchedule& schedule, const RunLength& run, int64_t step) {
-  const double progress =
-      std::min(static_cast<double>(step) / static_cast<double>(run.scheduled_steps + 1), 0.9999);
+  if (schedule.final_in_extension && step >= run.scheduled_steps) {
+    return std::ssize(schedule.long_blocks);
+  }
+  const int64_t steps = run.scheduled_steps + (schedule.final_in_extension ? 0 : 1);
+  double progress = static_cast<double>(step) / static_cast<double>(steps);
+  if (!schedule.final_in_extension) progress = std::min(progress, 0.9999);
   return static_cast<int64_t>(
       std::floor(static_cast<double>(schedule.long_blocks.size()) * progress));
 }
@@ -26,13 +31,14 @@ Windows MakeWindows(const WindowSchedule& schedule, int yarn_blocks, int long_bl
           .yarn_blocks = yarn_blocks};
 }
 
-// The first training step of each part of the run, or run.total() for a part without one.
+// The first training step of each part of the run and of its extension, or the next part's first
+// for a part without one, run.total() at the end.
 std::vector<int64_t> PartStarts(const WindowSchedule& schedule, const RunLength& run) {
   std::vector<int64_t> starts;
-  for (int64_t part = 0; part < std::ssize(schedule.long_blocks); ++part) {
+  for (int64_t part = 0; part <= std::ssize(schedule.long_blocks); ++part) {
     int64_t low = 0;
     int64_t high = run.total();
-    while (low < high) {  // Part never falls as the step grows
+    while (low < high) {
       const int64_t middle = low + (high - low) / 2;
       if (Part(schedule, run, middle) >= part) {
         high = middle;
@@ -82,7 +88,9 @@ Windows WindowsAt(const WindowSchedule& schedule, const RunLength& run, int64_t 
   if (step >= run.total()) {
     return MakeWindows(schedule, schedule.final_yarn_blocks, schedule.final_long_blocks);
   }
-  const int blocks = schedule.long_blocks[Part(schedule, run, step)];
+  const int64_t part = Part(schedule, run, step);
+  const int blocks = part == std::ssize(schedule.long_blocks) ? schedule.final_yarn_blocks
+                                                              : schedule.long_blocks[part];
   return MakeWindows(schedule, blocks, blocks);
 }
 

@@ -19,6 +19,9 @@ struct WindowSchedule {
   // which the short window is half, and the long window opens to final_long_blocks.
   int final_yarn_blocks = 13;
   int final_long_blocks = 20;
+  // The extension trains at the window of final_yarn_blocks, and the table is stretched when it
+  // begins, instead of both waiting for the last validation.
+  bool final_in_extension = false;
 };
 
 struct Windows {
@@ -34,8 +37,9 @@ struct Windows {
 absl::Status Validate(const WindowSchedule& schedule);
 
 // Windows of `step`. With n = long_blocks.size() and N = scheduled_steps, in float64 and in
-// this order, the part is floor(n * min(step / (N + 1), 0.9999)); steps >= run.total() (the
-// last validation, and past the end) have the final windows. CHECKs step >= 0.
+// this order, the part is floor(n * min(step / (N + 1), 0.9999)), or, if final_in_extension,
+// floor(n * (step / N)) for step < N and none from N on. Steps >= run.total() (the last
+// validation, and past the end) have the final windows. CHECKs step >= 0.
 Windows WindowsAt(const WindowSchedule& schedule, const RunLength& run, int64_t step);
 
 // All steps in [1, run.total()] whose windows differ from those of the step before, ascending.

@@ -51,8 +51,10 @@ TEST(Window, YarnHistoryFollowsTheChanges) {
 TEST(Window, ChangesAndHistoryAgreeWithAReplay) {
   const std::vector<std::vector<int>> lists = {{3, 7, 11}, {3}, {3, 3, 7}, {4, 2, 4, 9, 10}};
   for (const std::vector<int>& long_blocks : lists) {
-    const WindowSchedule schedule{.long_blocks = long_blocks};
-    for (int64_t total = 0; total <= 40; ++total) {
+    for (int64_t round = 0; round <= 81; ++round) {
+      const int64_t total = round / 2;
+      const WindowSchedule schedule{.long_blocks = long_blocks,
+                                    .final_in_extension = round % 2 == 1};
       const RunLength run = Rescaled({.scheduled_steps = 4, .extension_steps = 1}, total);
       std::vector<int64_t> changes;
       std::vector<int> history = {long_blocks[0]};

@@ -39,6 +39,9 @@ ABSL_FLAG(int64_t, batch_tokens, 0, "Tokens of a global batch. 0: the recipe's."
 ABSL_FLAG(int64_t, max_seq_len, 0, "Tokens used of one document. 0: the recipe's.");
 ABSL_FLAG(int64_t, val_tokens, 0, "Tokens of a validation. 0: the recipe's.");
 ABSL_FLAG(int64_t, val_every, 0, "Steps between validations. 0: the recipe's.");
+ABSL_FLAG(std::string, schedule_extension, "recipe",
+          "recipe, or legacy: the rate falls to the last step and the last window waits for the "
+          "last validation, as before the record of 2025-10-27. For comparison only.");
 ABSL_FLAG(int64_t, slots, 0, "Equal parts of a global batch. 0: the recipe's.");
 ABSL_FLAG(int64_t, slots_per_pass, 0, "Slots that a rank runs at once. 0: two on a GPU, else one.");
 ABSL_FLAG(int64_t, epochs, 1, "How often the training shards may be used.");
@@ -86,6 +89,7 @@ TrackFlags FromCommandLine() {
   flags.max_seq_len = absl::GetFlag(FLAGS_max_seq_len);
   flags.val_tokens = absl::GetFlag(FLAGS_val_tokens);
   flags.val_every = absl::GetFlag(FLAGS_val_every);
+  flags.schedule_extension = absl::GetFlag(FLAGS_schedule_extension);
   flags.slots = absl::GetFlag(FLAGS_slots);
   flags.slots_per_pass = absl::GetFlag(FLAGS_slots_per_pass);
   flags.epochs = absl::GetFlag(FLAGS_epochs);
@@ -133,15 +137,15 @@ absl::Status Run(const char* track, const std::vector<char*>& positional) {
   ABSL_ASSIGN_OR_RETURN(const Processes processes, ProcessesOfRun());
   TrackFlags flags = FromCommandLine();
   if (flags.world_size == 0) flags.world_size = processes.size;
+  flags.gpu = processes.gpu;
+  const bool speaks = processes.rank == 0;  // one process speaks for all
   ABSL_ASSIGN_OR_RETURN(const Configured configured, Configure(flags));
   const TrainConfig& config = configured.config;
   if (absl::GetFlag(FLAGS_plan)) {
     ABSL_ASSIGN_OR_RETURN(const std::string text, PlanText(config));
-    std::fputs(text.c_str(), stdout);
+    if (speaks) std::fputs(text.c_str(), stdout);
     return absl::OkStatus();
   }
-  // One process speaks for all.
-  const bool speaks = processes.rank == 0;
   ABSL_ASSIGN_OR_RETURN(const std::unique_ptr<RunLog> log,
                         RunLog::Create(speaks ? config.metrics : "", config.resume,
                                        config.total_steps(), speaks ? stdout : nullptr));
@@ -157,10 +161,13 @@ absl::Status Run(const char* track, const std::vector<char*>& positional) {
     return LogDemoEnding(config, trained, static_cast<int>(lines), *log);
   };
   const absl::Status finished = Train(config, *log, when_done, trace.get());
-  // Of a run that failed as well: it shows what came before.
-  if (trace != nullptr) ABSL_RETURN_IF_ERROR(trace->Write(absl::GetFlag(FLAGS_trace)));
+  // Of a run that failed as well: they show what came before. Its own error goes first.
+  const absl::Status traced =
+      trace == nullptr ? absl::OkStatus() : trace->Write(absl::GetFlag(FLAGS_trace));
+  const absl::Status closed = log->Close();
   ABSL_RETURN_IF_ERROR(finished);
-  return log->Close();
+  ABSL_RETURN_IF_ERROR(traced);
+  return closed;
 }
 
 }  // namespace

@@ -23,8 +23,8 @@ namespace kernels {
 
 // The values of a layer's scalars.
 struct MixWeights {
-  float x = 0;   // lambda_x
-  float x0 = 0;  // lambda_x0
+  float x = 0;   // of the stream
+  float x0 = 0;  // of x0, with its sign
   float s = 0;   // sigmoid(skip), 0 without a skip connection
 };
 
@@ -121,7 +121,8 @@ void MixGradRow(const MixNormGradArgs& a, int64_t row, MixWeights w, float* scra
     const int64_t k = a.du_head.cols();
     for (int64_t i = 0; i < k; ++i) scratch[i] += a.du_head.f32()[row * k + i];
   }
-  NormGradInPlace(scratch, a.u.bf16() + at, a.dresidual.bf16() + at, a.inv_rms.f32()[row], cols);
+  const BF16* residual = a.dresidual ? a.dresidual.bf16() + at : nullptr;
+  NormGradInPlace(scratch, a.u.bf16() + at, residual, a.inv_rms.f32()[row], cols);
   const BF16* saved = a.saved ? a.saved.bf16() + at : nullptr;
   const BF16* extra = a.dx_extra ? a.dx_extra.bf16() + at : nullptr;
   const VF wx = hn::Set(d, w.x), wx0 = hn::Set(d, w.x0), s = hn::Set(d, w.s);
@@ -168,7 +169,9 @@ float Sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
 
 MixWeights WeightsOf(const Tensor& scalars, const MixScalars& which) {
   const float* values = scalars.f32();
-  return {values[which.lambda_x], values[which.lambda_x0],
+  const float lambda_x0 = values[which.lambda_x0];
+  return {which.lambda_x < 0 ? 1.0f : values[which.lambda_x],
+          which.subtract_x0 ? -lambda_x0 : lambda_x0,
           which.skip < 0 ? 0.0f : Sigmoid(values[which.skip])};
 }
 
@@ -226,8 +229,8 @@ class CpuNormOps : public NormOps {
       }
       float* leaf =
           args.dscalars.f32() + (args.dscalars.dim(0) == 1 ? 0 : slot) * args.dscalars.dim(1);
-      leaf[args.which.lambda_x] += total[0];
-      leaf[args.which.lambda_x0] += total[1];
+      if (args.which.lambda_x >= 0) leaf[args.which.lambda_x] += total[0];
+      leaf[args.which.lambda_x0] += args.which.subtract_x0 ? -total[1] : total[1];
       if (args.which.skip >= 0) {
         leaf[args.which.skip] += weights.x * weights.s * (1 - weights.s) * total[2];
       }

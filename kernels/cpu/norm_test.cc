@@ -182,6 +182,7 @@ constexpr int kLambdaX = 4, kLambdaX0 = 1, kSkip = 2;
 // Which optional inputs a mix has.
 struct Options {
   bool saved = true, extra = true, head = true;
+  bool backout = false;  // x - lambda x0, without a residual path
 };
 
 struct Mix {
@@ -204,7 +205,10 @@ struct Mix {
         dx0(RandomTensor(DType::kBF16, s.dims(), 9)),
         dscalars(DType::kF32, {leaves, kScalars}) {}
 
-  MixScalars Which() const { return {kLambdaX, kLambdaX0, options.saved ? kSkip : -1}; }
+  MixScalars Which() const {
+    if (options.backout) return {.lambda_x0 = kLambdaX0, .subtract_x0 = true};
+    return {kLambdaX, kLambdaX0, options.saved ? kSkip : -1};
+  }
 
   void Run(int threads, int64_t begin, int64_t count, Tensor into) {
     const auto queue = MakeCpuQueue(threads);
@@ -215,7 +219,7 @@ struct Mix {
     MixNorm(cut(x), cut(x0), maybe(options.saved, saved), scalars, Which(), cut(mixed), cut(u),
             cut(inv_rms), *queue);
     MixNormGradArgs args;
-    args.dresidual = cut(dresidual);
+    args.dresidual = maybe(!options.backout, dresidual);
     args.du = cut(du);
     args.du_head = maybe(options.head, du_head);
     args.u = cut(u);
@@ -247,8 +251,9 @@ struct MixOracle {
   MixOracle(const Mix& mix, int64_t row)
       : dim(mix.shape.dim),
         saved(mix.options.saved),
+        backout(mix.options.backout),
         du(RowOf(mix.du.ToDouble(), row, dim)),
-        dresidual(RowOf(mix.dresidual.ToDouble(), row, dim)),
+        dresidual(backout ? Doubles(dim) : RowOf(mix.dresidual.ToDouble(), row, dim)),
         extra(mix.options.extra ? RowOf(mix.dx_extra.ToDouble(), row, dim) : Doubles(dim)) {
     for (const HostTensor* t : {&mix.x, &mix.x0, &mix.saved}) {
       Append(RowOf(t->ToDouble(), row, dim), &inputs);
@@ -263,7 +268,9 @@ struct MixOracle {
     const double* scalars = in.data() + 3 * dim;
     const double s = saved ? 1 / (1 + std::exp(-scalars[kSkip])) : 0;
     Doubles mixed(dim);
-    for (int64_t i = 0; i < dim; ++i) {
+    for (int64_t i = 0; backout && i < dim; ++i)
+      mixed[i] = in[i] - scalars[kLambdaX0] * in[dim + i];
+    for (int64_t i = 0; !backout && i < dim; ++i) {
       mixed[i] =
           scalars[kLambdaX] * (in[i] + s * in[2 * dim + i]) + scalars[kLambdaX0] * in[dim + i];
     }
@@ -275,7 +282,7 @@ struct MixOracle {
   }
 
   int64_t dim;
-  bool saved;
+  bool saved, backout;
   Doubles du, dresidual, extra, inputs;
 };
 
@@ -316,6 +323,16 @@ TEST(MixNorm, MatchesFloat64AndFiniteDifferences) {
     CheckMix(shape, {.saved = false, .extra = true, .head = false});
   }
   CheckMix({1, 2, 768}, {});
+}
+
+TEST(MixNorm, SubtractsWithWeight1OfTheStream) {
+  const Options options = {.saved = false, .extra = false, .head = false, .backout = true};
+  for (const Shape& shape : kShapes) CheckMix(shape, options);
+  Mix want({2, 16, 24}, options, 2), got({2, 16, 24}, options, 2);
+  want.Run(1);
+  got.Run(3);
+  ExpectSameBits(got.Outputs(), want.Outputs());
+  for (int i : {0, kSkip, 3, kLambdaX, 5}) EXPECT_EQ(got.dscalars.get().f32()[i], 0.0f) << i;
 }
 
 // Only the scalars that take part get a gradient.

@@ -105,6 +105,42 @@ void DivideBy(const BF16* u, float divisor, int64_t size, BF16* x) {
   });
 }
 
+// sums[j] = the sum over the rows of o[row, j]^2. Rows in order, for each column by itself.
+void ColumnSquares(const BF16* HWY_RESTRICT o, int64_t rows, int64_t cols,
+                   float* HWY_RESTRICT sums) {
+  const DF d;
+  std::fill_n(sums, cols, 0.0f);
+  for (int64_t row = 0; row < rows; ++row, o += cols) {
+    ForEachVec(d, cols, [&](int64_t i, int64_t n) {
+      const VF v = LoadAny(d, o + i, n);
+      StoreAny(d, hn::MulAdd(v, v, LoadAny(d, sums + i, n)), sums + i, n);
+    });
+  }
+}
+
+// p[row, j] = o[row, j] factor[j]. No HWY_RESTRICT: p may be o.
+void MultiplyColumns(const BF16* o, const float* HWY_RESTRICT factor, int64_t rows, int64_t cols,
+                     BF16* p) {
+  const DF d;
+  for (int64_t row = 0; row < rows; ++row, o += cols, p += cols) {
+    ForEachVec(d, cols, [&](int64_t i, int64_t n) {
+      StoreAny(d, hn::Mul(LoadAny(d, o + i, n), LoadAny(d, factor + i, n)), p + i, n);
+    });
+  }
+}
+
+// p[row, j] = o[row, j] factor[row].
+void MultiplyRows(const BF16* o, const float* HWY_RESTRICT factor, int64_t rows, int64_t cols,
+                  BF16* p) {
+  const DF d;
+  for (int64_t row = 0; row < rows; ++row, o += cols, p += cols) {
+    const VF by = hn::Set(d, factor[row]);
+    ForEachVec(d, cols, [&](int64_t i, int64_t n) {
+      StoreAny(d, hn::Mul(LoadAny(d, o + i, n), by), p + i, n);
+    });
+  }
+}
+
 template <typename P>
 void MatrixTyped(P* HWY_RESTRICT p, const BF16* HWY_RESTRICT o, float lr, float decay,
                  int64_t size) {
@@ -139,6 +175,9 @@ HWY_EXPORT(AdamRange);
 HWY_EXPORT(MomentumRange);
 HWY_EXPORT(SumSquares);
 HWY_EXPORT(DivideBy);
+HWY_EXPORT(ColumnSquares);
+HWY_EXPORT(MultiplyColumns);
+HWY_EXPORT(MultiplyRows);
 HWY_EXPORT(MatrixRange);
 
 // Elements of one task: 64 KiB to 256 KiB of memory, far more work than waking a thread.
@@ -147,6 +186,42 @@ constexpr int64_t kBlock = 16384;
 bool IsOff(const Tensor& guard) { return !guard.empty() && guard.i32()[0] == 0; }
 
 int64_t Blocks(int64_t size) { return (size + kBlock - 1) / kBlock; }
+
+// Rows of one task of NormalizeBySecondMoment.
+constexpr int64_t kBlockRows = 64;
+
+float Get(const Tensor& t, int64_t i) {
+  return t.dtype() == DType::kF32 ? t.f32()[i] : ToFloat(t.bf16()[i]);
+}
+
+void Put(const Tensor& t, int64_t i, float value) {
+  if (t.dtype() == DType::kF32) {
+    t.f32()[i] = value;
+  } else {
+    t.bf16()[i] = ToBF16(value);
+  }
+}
+
+// For one matrix: the new w from the sums of squares, which turn into what each column (or row)
+// is multiplied by. The norm of P follows from the same sums, before P is there.
+void UpdateSecondMoment(const SecondMomentArgs& args, int64_t matrix, float* sums) {
+  const int64_t count = args.w.dim(1);
+  const float averaged = static_cast<float>(args.o.dim(args.per_row ? 2 : 1));
+  const float rest = 1.0f - args.beta2;
+  float squares = 0, scaled = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t at = matrix * count + i;
+    const float old = Get(args.w, at);
+    const float now = old + rest * (sums[i] / averaged - old);
+    Put(args.w, at, now);
+    const float inverse = 1.0f / std::max(now, 1e-10f);
+    squares += sums[i];
+    scaled += sums[i] * inverse;
+    sums[i] = std::sqrt(inverse);
+  }
+  const float ratio = std::sqrt(squares) / std::max(std::sqrt(scaled), 1e-10f);
+  for (int64_t i = 0; i < count; ++i) sums[i] *= ratio;
+}
 
 class CpuOptimizerOps : public OptimizerOps {
  public:
@@ -175,7 +250,7 @@ class CpuOptimizerOps : public OptimizerOps {
 
   // One partial sum a block, added in block order. (The lanes of the machine's vectors are part
   // of the order as well: another instruction set may round the norm differently.)
-  void NormalizeFrobenius(Tensor u, float eps, Tensor x, Queue&) const override {
+  void NormalizeFrobenius(Tensor u, float scale, float eps, Tensor x, Queue&) const override {
     const int64_t size = u.dim(1) * u.dim(2);
     const int64_t blocks = Blocks(size);
     std::vector<float> partial(u.dim(0) * blocks);
@@ -191,7 +266,56 @@ class CpuOptimizerOps : public OptimizerOps {
       const int64_t begin = task % blocks * kBlock;
       const int64_t offset = matrix * size + begin;
       HWY_DYNAMIC_DISPATCH(DivideBy)
-      (u.bf16() + offset, std::sqrt(sum) + eps, std::min(kBlock, size - begin), x.bf16() + offset);
+      (u.bf16() + offset, scale * std::sqrt(sum) + eps, std::min(kBlock, size - begin),
+       x.bf16() + offset);
+    });
+  }
+
+  // One partial sum of squares a block of rows, added in block order.
+  void NormalizeBySecondMoment(const SecondMomentArgs& args, Queue&) const override {
+    if (IsOff(args.guard)) return;
+    const int64_t matrices = args.o.dim(0), rows = args.o.dim(1), cols = args.o.dim(2);
+    const int64_t blocks = (rows + kBlockRows - 1) / kBlockRows;
+    const auto rows_of = [&](int64_t block) {
+      return std::min(kBlockRows, rows - block * kBlockRows);
+    };
+    const auto offset = [&](int64_t task) {
+      return (task / blocks * rows + task % blocks * kBlockRows) * cols;
+    };
+    // Per matrix and block: of each column, or of the block's rows.
+    const int64_t width = args.per_row ? kBlockRows : cols;
+    std::vector<float> sums(matrices * blocks * width);
+    pool_.ParallelFor(matrices * blocks, [&](int64_t task) {
+      const BF16* o = args.o.bf16() + offset(task);
+      float* out = sums.data() + task * width;
+      const int64_t n = rows_of(task % blocks);
+      if (!args.per_row) {
+        HWY_DYNAMIC_DISPATCH(ColumnSquares)(o, n, cols, out);
+        return;
+      }
+      for (int64_t row = 0; row < n; ++row) {
+        out[row] = HWY_DYNAMIC_DISPATCH(SumSquares)(o + row * cols, cols);
+      }
+    });
+    pool_.ParallelFor(matrices, [&](int64_t matrix) {
+      float* first = sums.data() + matrix * blocks * width;
+      if (!args.per_row) {
+        for (int64_t block = 1; block < blocks; ++block) {
+          for (int64_t j = 0; j < cols; ++j) first[j] += first[block * width + j];
+        }
+      }
+      UpdateSecondMoment(args, matrix, first);
+    });
+    pool_.ParallelFor(matrices * blocks, [&](int64_t task) {
+      const int64_t block = task % blocks, n = rows_of(block);
+      const float* factors = sums.data() + task / blocks * blocks * width;
+      const BF16* o = args.o.bf16() + offset(task);
+      BF16* p = args.p.bf16() + offset(task);
+      if (args.per_row) {
+        HWY_DYNAMIC_DISPATCH(MultiplyRows)(o, factors + block * kBlockRows, n, cols, p);
+      } else {
+        HWY_DYNAMIC_DISPATCH(MultiplyColumns)(o, factors, n, cols, p);
+      }
     });
   }
 

@@ -173,8 +173,8 @@ TEST(Optimizer, NormalizeFrobeniusMatchesFloat64) {
     const HostTensor u = RandomTensor(DType::kBF16, {3, rows, cols}, 1);
     const std::vector<double> in = u.ToDouble();
     const HostTensor x1(DType::kBF16, {3, rows, cols});
-    NormalizeFrobenius(u, 1e-7f, x1, *MakeCpuQueue(1));
-    NormalizeFrobenius(u, 1e-7f, u, *MakeCpuQueue(3));  // in place
+    NormalizeFrobenius(u, 1.0f, 1e-7f, x1, *MakeCpuQueue(1));
+    NormalizeFrobenius(u, 1.0f, 1e-7f, u, *MakeCpuQueue(3));  // in place
     EXPECT_EQ(u.ToDouble(), x1.ToDouble());
     const std::vector<double> got = x1.ToDouble();
     const int64_t size = rows * cols;
@@ -192,8 +192,144 @@ TEST(Optimizer, NormalizeFrobeniusMatchesFloat64) {
 
 TEST(Optimizer, T1_36_ZeroMatrixStaysZero) {
   HostTensor x = RandomTensor(DType::kBF16, {2, 6, 12}, 1);
-  NormalizeFrobenius(HostTensor(DType::kBF16, {2, 6, 12}), 1e-7f, x, *MakeCpuQueue(1));
+  NormalizeFrobenius(HostTensor(DType::kBF16, {2, 6, 12}), 1.0f, 1e-7f, x, *MakeCpuQueue(1));
   for (double value : x.ToDouble()) EXPECT_EQ(value, 0.0);
+}
+
+// One step of NorMuon's normalisation of one matrix in float64.
+std::vector<double> SecondMomentStep(const std::vector<double>& o, int64_t rows, int64_t cols,
+                                     bool per_row, double beta2, double* w) {
+  std::vector<double> p = o;
+  const int64_t count = per_row ? rows : cols, averaged = per_row ? cols : rows;
+  std::vector<double> mean(count, 0.0);
+  double before = 0, after = 0;
+  for (int64_t i = 0; i < rows * cols; ++i) {
+    mean[per_row ? i / cols : i % cols] += o[i] * o[i] / averaged;
+    before += o[i] * o[i];
+  }
+  for (int64_t k = 0; k < count; ++k) w[k] += (1 - beta2) * (mean[k] - w[k]);
+  for (int64_t i = 0; i < rows * cols; ++i) {
+    p[i] /= std::sqrt(std::max(w[per_row ? i / cols : i % cols], 1e-10));
+    after += p[i] * p[i];
+  }
+  for (double& x : p) x *= std::sqrt(before) / std::max(std::sqrt(after), 1e-10);
+  return p;
+}
+
+TEST(Optimizer, T1_37_SecondMomentGolden) {
+  const HostTensor w(DType::kF32, {1, 3}), o(DType::kBF16, {1, 2, 3}), p(DType::kBF16, {1, 2, 3});
+  const auto queue = MakeCpuQueue(1);
+  const std::vector<double> updates[] = {{3, 0, 1, 4, 2, -1}, {1, 2, 0, 1, -2, 2}};
+  const std::vector<double> moments[] = {{0.625, 0.1, 0.05}, {0.64375, 0.295, 0.1475}};
+  const std::vector<double> want[] = {{1.928730, 0, 2.273030, 2.571640, 3.214550, -2.273030},
+                                      {0.615830, 1.819444, 0, 0.615830, -1.819444, 2.573082}};
+  for (int step = 0; step < 2; ++step) {
+    o.Set(updates[step]);
+    NormalizeBySecondMoment({.o = o, .w = w, .p = p, .beta2 = 0.95f}, *queue);
+    queue->Synchronize();
+    double norm = 0, norm_before = 0;
+    for (int j = 0; j < 3; ++j) EXPECT_NEAR(w.ToDouble()[j], moments[step][j], 1e-6);
+    for (int i = 0; i < 6; ++i) {
+      EXPECT_NEAR(p.ToDouble()[i], want[step][i], std::fabs(want[step][i]) * kBf16Ulp / 2 + 1e-6);
+      norm += std::pow(p.ToDouble()[i], 2);
+      norm_before += std::pow(updates[step][i], 2);
+    }
+    EXPECT_NEAR(std::sqrt(norm), std::sqrt(norm_before), 0.01);
+  }
+}
+
+// p: one rounding to bf16 and sums in f32. w: f32, or one rounding to bf16 a step.
+TEST(Optimizer, SecondMomentMatchesFloat64) {
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    for (bool per_row : {false, true}) {
+      for (const auto& [rows, cols] :
+           {std::pair{1, 12}, {6, 12}, {5, 7}, {65, 33}, {130, 200}, {200, 64}}) {
+        const int64_t count = per_row ? rows : cols, size = rows * cols;
+        const HostTensor w(dtype, {3, count}), w3(dtype, {3, count});
+        const HostTensor p(DType::kBF16, {3, rows, cols});
+        for (uint32_t step = 1; step <= 3; ++step) {
+          const HostTensor o = RandomTensor(DType::kBF16, {3, rows, cols}, step, 0.04);
+          const std::vector<double> in = o.ToDouble();
+          std::vector<double> moments = w.ToDouble();
+          NormalizeBySecondMoment({.o = o, .w = w, .p = p, .beta2 = 0.95f, .per_row = per_row},
+                                  *MakeCpuQueue(1));
+          // In place, and on more threads.
+          NormalizeBySecondMoment({.o = o, .w = w3, .p = o, .beta2 = 0.95f, .per_row = per_row},
+                                  *MakeCpuQueue(3));
+          EXPECT_EQ(o.ToDouble(), p.ToDouble());
+          EXPECT_EQ(w3.ToDouble(), w.ToDouble());
+          const std::vector<double> got = p.ToDouble();
+          for (int64_t b = 0; b < 3; ++b) {
+            const std::vector<double> want =
+                SecondMomentStep({in.begin() + b * size, in.begin() + (b + 1) * size}, rows, cols,
+                                 per_row, 0.95, moments.data() + b * count);
+            for (int64_t i = 0; i < size; ++i) {
+              ASSERT_NEAR(got[b * size + i], want[i],
+                          std::fabs(want[i]) * (kBf16Ulp / 2 + 1e-5) + 1e-9);
+            }
+          }
+          for (int64_t i = 0; i < 3 * count; ++i) {
+            const double ulp = dtype == DType::kF32 ? 1e-5 : kBf16Ulp;
+            ASSERT_NEAR(w.ToDouble()[i], moments[i], moments[i] * ulp);
+          }
+        }
+      }
+    }
+  }
+}
+
+// The columns of the first update have the same norm; a batch is as each matrix alone, bit by bit.
+TEST(Optimizer, T1_37_FirstStepEqualisesColumns) {
+  const int64_t rows = 70, cols = 24;
+  const HostTensor o = RandomTensor(DType::kBF16, {2, rows, cols}, 1), w(DType::kF32, {2, cols});
+  std::vector<double> scaled = o.ToDouble();
+  for (size_t i = 0; i < scaled.size(); ++i) scaled[i] *= 1 + static_cast<double>(i % cols);
+  o.Set(scaled);
+  const HostTensor p(DType::kBF16, {2, rows, cols}), alone(DType::kBF16, {1, rows, cols});
+  const auto queue = MakeCpuQueue(2);
+  NormalizeBySecondMoment({.o = o, .w = w, .p = p, .beta2 = 0.95f}, *queue);
+  const std::vector<double> all = p.ToDouble();
+  for (int64_t b = 0; b < 2; ++b) {
+    const HostTensor own(DType::kF32, {1, cols});
+    NormalizeBySecondMoment({.o = o.get().Slice(b, 1), .w = own, .p = alone, .beta2 = 0.95f},
+                            *queue);
+    EXPECT_EQ(alone.ToDouble(), std::vector<double>(all.begin() + b * rows * cols,
+                                                    all.begin() + (b + 1) * rows * cols));
+    std::vector<double> squares(cols, 0.0);
+    for (int64_t i = 0; i < rows * cols; ++i) {
+      squares[i % cols] += std::pow(all[b * rows * cols + i], 2);
+    }
+    // Of 70 entries with a rounding of 2^-9 each.
+    for (double square : squares) EXPECT_NEAR(square / squares[0], 1, 0.004);
+  }
+}
+
+TEST(Optimizer, T1_36_SecondMomentOfZero) {
+  const HostTensor o(DType::kBF16, {2, 6, 12}), w(DType::kF32, {2, 12});
+  const HostTensor p = RandomTensor(DType::kBF16, {2, 6, 12}, 1);
+  NormalizeBySecondMoment({.o = o, .w = w, .p = p, .beta2 = 0.95f}, *MakeCpuQueue(1));
+  for (double value : p.ToDouble()) EXPECT_EQ(value, 0.0);
+  for (double value : w.ToDouble()) EXPECT_EQ(value, 0.0);
+}
+
+TEST(Optimizer, ZeroGuardKeepsTheSecondMoment) {
+  const HostTensor o = RandomTensor(DType::kBF16, {2, 6, 12}, 1), guard(DType::kI32, {1});
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    const HostTensor w = RandomTensor(dtype, {2, 12}, 2), p(DType::kBF16, {2, 6, 12});
+    const std::vector<double> before = w.ToDouble();
+    o.get().bf16()[3] = ToBF16(NAN);
+    NormalizeBySecondMoment({.o = o, .w = w, .guard = guard, .p = p, .beta2 = 0.95f},
+                            *MakeCpuQueue(1));
+    EXPECT_EQ(w.ToDouble(), before);
+  }
+}
+
+// NorMuon's margin: x = u / (1.02 |u| + eps).
+TEST(Optimizer, NormalizeFrobeniusScalesTheNorm) {
+  const HostTensor u = Filled(DType::kBF16, {3, 4}), x(DType::kBF16, {1, 1, 2});
+  NormalizeFrobenius(u.get().Reshape({1, 1, 2}), 1.02f, 1.0f, x, *MakeCpuQueue(1));
+  EXPECT_NEAR(x.ToDouble()[0], 3 / 6.1, 0.5 * kBf16Ulp / 2);
+  EXPECT_NEAR(x.ToDouble()[1], 4 / 6.1, kBf16Ulp / 2);
 }
 
 TEST(Optimizer, MatrixUpdateMatchesFloat64) {

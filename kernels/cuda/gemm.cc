@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -43,6 +44,11 @@ uint32_t AlignmentOf(const void* pointer) {
   return static_cast<uint32_t>(bits & -bits);
 }
 
+std::string AddendText(const GemmArgs& g) {
+  if (g.beta == 0) return "";
+  return g.c == g.d ? " +=" : absl::StrCat(" +c @", AlignmentOf(g.c));
+}
+
 // All that the choice of an algorithm depends on.
 std::string ShapeText(const GemmArgs& g) {
   const auto operand = [](const GemmOperand& x) {
@@ -51,8 +57,7 @@ std::string ShapeText(const GemmArgs& g) {
   };
   return absl::StrCat(g.m, "x", g.n, "x", g.k, " b", g.batch, " ", operand(g.a), " ", operand(g.b),
                       " ", Name(g.d_dtype), " ld", g.d_ld, " s", g.d_stride, " @", AlignmentOf(g.d),
-                      g.beta == 0 ? "" : (g.c == g.d ? " +=" : " +c"),
-                      g.fast_accumulate ? " fast" : "");
+                      AddendText(g), g.fast_accumulate ? " fast" : "");
 }
 
 // A product's descriptors and the algorithm chosen for it.
@@ -171,11 +176,13 @@ class CublasLt : public Gemm {
       }
     }
     const std::vector<cublasLtMatmulAlgo_t> candidates = Candidates(g, product);
-    const cublasLtMatmulAlgo_t best = Fastest(g, product, candidates, queue.stream());
+    const std::optional<cublasLtMatmulAlgo_t> best =
+        Fastest(g, product, candidates, queue.stream());
+    if (!best.has_value()) return candidates.front();
     AlgoBits bits;
-    std::memcpy(&bits, &best, sizeof(bits));
+    std::memcpy(&bits, &*best, sizeof(bits));
     choices_.Add(shape, bits);
-    return best;
+    return *best;
   }
 
   // The library's, best guess first. Split-K only with partial sums in f32 in the workspace: the
@@ -211,16 +218,17 @@ class CublasLt : public Gemm {
   }
 
   // Times the candidates on the operands at hand, into memory of its own: the real output may be
-  // a running sum. Without memory for that, the library's first guess has to do.
-  cublasLtMatmulAlgo_t Fastest(const GemmArgs& g, Product& product,
-                               const std::vector<cublasLtMatmulAlgo_t>& candidates,
-                               cudaStream_t stream) const {
+  // a running sum. Nothing if there is no memory for that; then the library's first guess has to
+  // do for this run.
+  std::optional<cublasLtMatmulAlgo_t> Fastest(const GemmArgs& g, Product& product,
+                                              const std::vector<cublasLtMatmulAlgo_t>& candidates,
+                                              cudaStream_t stream) const {
     const int64_t bytes =
         SizeOf(g.d_dtype) * ((g.batch - 1) * g.d_stride + (g.m - 1) * g.d_ld + g.n);
     void* d = nullptr;
     if (cudaMalloc(&d, bytes) != cudaSuccess) {
       (void)cudaGetLastError();
-      return candidates.front();
+      return std::nullopt;
     }
     CUDA_CHECK(cudaMemsetAsync(d, 0, bytes, stream));
     cudaEvent_t start, stop;

@@ -17,7 +17,8 @@ constexpr int kSums = 3;  // of dmixed times: x + s * saved; x0; saved
 constexpr int kSumThreads = 256;
 
 struct MixGrad {
-  const BF16 *dresidual, *du;
+  const BF16* dresidual;  // may be null
+  const BF16* du;
   const float* du_head;  // [rows, head_cols], may be null
   int head_cols;
   const BF16* u;
@@ -49,8 +50,8 @@ __device__ __forceinline__ void LoadHead(const MixGrad& a, int64_t row, float (&
   }
 }
 
-// Adds this thread's part of the row to `sums`. dx may be dresidual, and dx0 is read and written:
-// each element is so by one thread, which stores after its loads.
+// Adds this thread's part of the row to `sums`. dx may be dresidual or du, and dx0 is read and
+// written: each element is so by one thread, which stores after its loads.
 template <typename S>
 __device__ __forceinline__ void MixGradRow(const MixGrad& a, int64_t row, const MixWeights& w,
                                            float (&sums)[kSums]) {
@@ -63,7 +64,7 @@ __device__ __forceinline__ void MixGradRow(const MixGrad& a, int64_t row, const 
   LoadHead<S>(a, row, g);
   LoadRow<S>(a.du + at, cols, du);
   LoadRow<S>(a.u + at, cols, u);
-  LoadRow<S>(a.dresidual + at, cols, residual);
+  LoadOptionalRow<S>(a.dresidual, at, cols, residual);
   LoadRow<S>(a.x + at, cols, x);
   LoadRow<S>(a.x0 + at, cols, x0);
   LoadRow<S>(a.dx0 + at, cols, dx0);
@@ -148,8 +149,8 @@ __global__ void __launch_bounds__(kSumThreads)
       totals[i] = cuda::BlockSum<kSumThreads>(sum, shared[i]);
     }
     if (threadIdx.x == 0) {
-      leaf[which.lambda_x] += totals[0];
-      leaf[which.lambda_x0] += totals[1];
+      if (which.lambda_x >= 0) leaf[which.lambda_x] += totals[0];
+      leaf[which.lambda_x0] += which.subtract_x0 ? -totals[1] : totals[1];
       if (which.skip >= 0) leaf[which.skip] += w.x * w.s * (1 - w.s) * totals[2];
     }
     __syncthreads();  // the next slot writes `shared` again
@@ -162,7 +163,7 @@ void MixNormGrad(const MixNormGradArgs& args, CudaQueue& queue) {
   const int64_t slots = args.x.dim(0), tokens = args.x.dim(1);
   const int64_t blocks = CeilDiv(tokens, kMixGradRows), leaves = args.dscalars.dim(0);
   MixGrad grad;
-  grad.dresidual = args.dresidual.bf16();
+  grad.dresidual = OptionalBF16(args.dresidual);
   grad.du = args.du.bf16();
   grad.du_head = args.du_head ? args.du_head.f32() : nullptr;
   grad.head_cols = args.du_head ? args.du_head.cols() : 0;

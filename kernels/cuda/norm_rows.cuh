@@ -66,13 +66,15 @@ __device__ __forceinline__ float RowSum(float x) {
 
 // The values of a layer's scalars.
 struct MixWeights {
-  float x;   // lambda_x
-  float x0;  // lambda_x0
+  float x;   // of the stream
+  float x0;  // of x0, with its sign
   float s;   // sigmoid(skip), 0 without a skip connection
 };
 
 __device__ __forceinline__ MixWeights WeightsOf(const float* scalars, const MixScalars& which) {
-  return {scalars[which.lambda_x], scalars[which.lambda_x0],
+  const float lambda_x0 = scalars[which.lambda_x0];
+  return {which.lambda_x < 0 ? 1.0f : scalars[which.lambda_x],
+          which.subtract_x0 ? -lambda_x0 : lambda_x0,
           which.skip < 0 ? 0.0f : cuda::Sigmoid(scalars[which.skip])};
 }
 

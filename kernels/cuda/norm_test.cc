@@ -44,6 +44,7 @@ constexpr int64_t kScalars = 6;
 struct Options {
   bool saved = true, extra = true;
   int64_t head = 12;
+  bool backout = false;  // x - lambda x0, without a residual path
 };
 
 // Its tensors. Of u, inv_rms and the inputs only the shapes matter: all are drawn.
@@ -60,10 +61,12 @@ class CudaNormTest : public CudaTest {
     const auto draw = [&] { return Normal(DType::kBF16, shape.dims()); };
     const auto output = [&] { return Output(DType::kBF16, shape.dims()); };
     Mix m;
-    m.dresidual = draw(), m.du = draw(), m.u = draw(), m.x = draw(), m.x0 = draw();
+    if (!options.backout) m.dresidual = draw();
+    m.du = draw(), m.u = draw(), m.x = draw(), m.x0 = draw();
     m.inv_rms = Uniform(DType::kF32, {shape.slots, shape.tokens}, 0.5, 1.5);
     m.scalars = Of(DType::kF32, {kScalars}, {9.0, 0.3, -0.7, 5.0, 1.1, 7.0});
     m.which = {4, 1, options.saved ? 2 : -1};
+    if (options.backout) m.which = {.lambda_x0 = 1, .subtract_x0 = true};
     if (options.head > 0) {
       m.du_head = Normal(DType::kF32, {shape.slots, shape.tokens, options.head});
     }
@@ -176,11 +179,12 @@ class CudaNormTest : public CudaTest {
     ExpectSlots(dx, alone, shape.Name());
   }
 
-  void ExpectMixesAgree(const Shape& shape, bool with_saved) {
+  void ExpectMixesAgree(const Shape& shape, bool with_saved, bool backout = false) {
     const Twin x = Normal(DType::kBF16, shape.dims()), x0 = Normal(DType::kBF16, shape.dims());
     const Twin saved = with_saved ? Normal(DType::kBF16, shape.dims()) : Twin();
     const Twin scalars = Of(DType::kF32, {4}, {9.0, 0.3, 1.1, -1.5});
-    const MixScalars which = {2, 1, with_saved ? 3 : -1};
+    const MixScalars which = backout ? MixScalars{.lambda_x0 = 1, .subtract_x0 = true}
+                                     : MixScalars{2, 1, with_saved ? 3 : -1};
     const Twin mixed = Output(DType::kBF16, shape.dims()), u = Output(DType::kBF16, shape.dims());
     const Twin inv_rms = Output(DType::kF32, {shape.slots, shape.tokens});
     const auto run = [&](Side side, Queue& queue) {
@@ -219,6 +223,7 @@ TEST_F(CudaNormTest, RmsNormGrad) {
 TEST_F(CudaNormTest, MixNorm) {
   for (const Shape& shape : kShapes) {
     for (bool with_saved : {false, true}) ExpectMixesAgree(shape, with_saved);
+    ExpectMixesAgree(shape, false, /*backout=*/true);
   }
 }
 
@@ -227,6 +232,9 @@ TEST_F(CudaNormTest, MixNormGrad) {
     ExpectMixGradsAgree(shape, {.head = std::min<int64_t>(12, shape.dim)}, shape.slots);
     ExpectMixGradsAgree(shape, {.saved = false, .extra = false, .head = 0}, shape.slots);
     if (shape.slots > 1) ExpectMixGradsAgree(shape, {.head = 3}, 1);
+    const Options backout = {.saved = false, .extra = false, .head = 0, .backout = true};
+    ExpectMixGradsAgree(shape, backout, shape.slots);
+    if (shape.slots > 1) ExpectMixGradsAgree(shape, backout, 1);
   }
 }
 
@@ -267,6 +275,12 @@ TEST_F(CudaNormTest, MixNormGradInPlace) {
   m.dx = m.dresidual;
   Run(m, Side::kCuda, 0, 2, cuda());
   EXPECT_EQ(Bytes(m.dx.cuda), want);
+  m = MakeMix({2, 19, 768}, {.saved = false, .extra = false, .head = 0, .backout = true}, 2);
+  Run(m, Side::kCuda, 0, 2, cuda());
+  const std::vector<uint8_t> backout = Bytes(m.dx.cuda);
+  m.dx = m.du;
+  Run(m, Side::kCuda, 0, 2, cuda());
+  EXPECT_EQ(Bytes(m.dx.cuda), backout);
 }
 
 TEST_F(CudaNormTest, LargeMixNormGrad) { ExpectMixGradsAgree({1, 2048, 768}, {}, 1); }

@@ -4,6 +4,7 @@
 //   AdamUpdate          4 + 2 weight + 4 moment: 16 with bf16 weights and moments
 //   MomentumUpdate      4 + 2 momentum + 2: 14 with f32 momentum
 //   NormalizeFrobenius  6: u read twice, x written
+//   NormalizeBySecondMoment  6, see second_moment.cu
 //   MatrixUpdate        2 + 2 weight: 10 with f32 weights
 //
 // Each multiply, add and fused multiply-add is asked for by name, as in the CPU's ops: the compiler
@@ -16,11 +17,14 @@
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/cuda_queue.h"
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/ragged.cuh"
+#include "kernels/cuda/second_moment.h"
 
 namespace kernels {
 namespace {
 
 using cuda::CeilDiv;
+using cuda::kVector;
 using cuda::kWarp;
 
 constexpr int kThreads = 256;
@@ -224,23 +228,8 @@ void LaunchMatrix(const Tensor& p, const Tensor& o, const Tensor& lr, const Tens
 // The norm. A block takes kNormBlock elements, thread t the vectors t, t + kThreads, ... of them.
 // The order of the sum follows from the size of a matrix alone, whether its rows are aligned or
 // not.
-constexpr int kVector = 8;
 constexpr int kNormRounds = 8;
 constexpr int64_t kNormBlock = int64_t{kThreads} * kVector * kNormRounds;
-
-// u[i] to u[i + 7], zeros from n on. Packed, so that nothing waits for the data here and several
-// loads can be under way.
-__device__ __forceinline__ cuda::BF16x8 LoadVector(const BF16* u, int64_t i, int64_t n,
-                                                   bool vectors) {
-  if (vectors && i + kVector <= n) return cuda::Load8(u + i);
-  const auto bits = [&](int64_t at) { return at < n ? uint32_t{u[at].bits} : 0u; };
-  uint4 words;
-  words.x = bits(i) | bits(i + 1) << 16;
-  words.y = bits(i + 2) | bits(i + 3) << 16;
-  words.z = bits(i + 4) | bits(i + 5) << 16;
-  words.w = bits(i + 6) | bits(i + 7) << 16;
-  return *reinterpret_cast<const cuda::BF16x8*>(&words);
-}
 
 // partial[matrix, block] = the sum of squares of a block of n elements.
 __global__ void SumSquares(const BF16* u, int64_t n, bool vectors, float* partial) {
@@ -250,7 +239,7 @@ __global__ void SumSquares(const BF16* u, int64_t n, bool vectors, float* partia
   cuda::BF16x8 packed[kNormRounds];
 #pragma unroll
   for (int round = 0; round < kNormRounds; ++round) {
-    packed[round] = LoadVector(u, begin + round * kThreads * kVector, n, vectors);
+    packed[round] = cuda::LoadRagged8(u, begin + round * kThreads * kVector, n, vectors);
   }
   float sum = 0;
 #pragma unroll
@@ -264,15 +253,15 @@ __global__ void SumSquares(const BF16* u, int64_t n, bool vectors, float* partia
   if (threadIdx.x == 0) partial[int64_t{blockIdx.y} * gridDim.x + blockIdx.x] = sum;
 }
 
-// x = u / (norm + eps); the same grid as SumSquares. x may be u: a thread reads an element before
-// it writes it, and nobody else touches it.
+// x = u / (scale norm + eps); the same grid as SumSquares. x may be u: a thread reads an element
+// before it writes it, and nobody else touches it.
 __global__ void DivideByNorm(const BF16* u, int64_t n, bool vectors, const float* partial,
-                             float eps, BF16* x) {
+                             float scale, float eps, BF16* x) {
   // Each warp adds the partial sums for itself: no barrier, and they come from cache.
   partial += int64_t{blockIdx.y} * gridDim.x;
   float sum = 0;
   for (int i = threadIdx.x % kWarp; i < gridDim.x; i += kWarp) sum = __fadd_rn(sum, partial[i]);
-  const float divisor = __fadd_rn(__fsqrt_rn(cuda::WarpSum(sum)), eps);
+  const float divisor = __fmaf_rn(scale, __fsqrt_rn(cuda::WarpSum(sum)), eps);
   u += blockIdx.y * n;
   x += blockIdx.y * n;
   const int64_t begin = blockIdx.x * kNormBlock + threadIdx.x * kVector;
@@ -283,7 +272,7 @@ __global__ void DivideByNorm(const BF16* u, int64_t n, bool vectors, const float
     cuda::BF16x8 packed[kBatch];
 #pragma unroll
     for (int k = 0; k < kBatch; ++k) {
-      packed[k] = LoadVector(u, begin + (first + k) * kThreads * kVector, n, vectors);
+      packed[k] = cuda::LoadRagged8(u, begin + (first + k) * kThreads * kVector, n, vectors);
     }
 #pragma unroll
     for (int k = 0; k < kBatch; ++k) {
@@ -292,14 +281,7 @@ __global__ void DivideByNorm(const BF16* u, int64_t n, bool vectors, const float
       cuda::Unpack(packed[k], v);
 #pragma unroll
       for (int j = 0; j < kVector; ++j) v[j] = __fdiv_rn(v[j], divisor);
-      if (vectors && i + kVector <= n) {
-        cuda::Store8(x + i, cuda::Pack(v));
-      } else {
-#pragma unroll
-        for (int j = 0; j < kVector; ++j) {
-          if (i + j < n) x[i + j] = cuda::Round(v[j]);
-        }
-      }
+      cuda::StoreRagged8(x, i, n, vectors, v);
     }
   }
 }
@@ -321,7 +303,7 @@ class CudaOptimizerOps : public OptimizerOps {
                              : LaunchMomentum<BF16>(g, m, mu, guard, u, queue);
   }
 
-  void NormalizeFrobenius(Tensor u, float eps, Tensor x, Queue& queue) const override {
+  void NormalizeFrobenius(Tensor u, float scale, float eps, Tensor x, Queue& queue) const override {
     const int64_t matrices = u.dim(0), n = u.dim(1) * u.dim(2);
     if (matrices == 0 || n == 0) return;
     CudaQueue& stream = Cuda(queue);
@@ -330,9 +312,13 @@ class CudaOptimizerOps : public OptimizerOps {
     const bool vectors = Aligned({u.data(), x.data()}) && (matrices == 1 || n % kVector == 0);
     SumSquares<<<grid, kThreads, 0, stream.stream()>>>(u.bf16(), n, vectors, partial);
     CheckLaunch("NormalizeFrobenius, squares");
-    DivideByNorm<<<grid, kThreads, 0, stream.stream()>>>(u.bf16(), n, vectors, partial, eps,
+    DivideByNorm<<<grid, kThreads, 0, stream.stream()>>>(u.bf16(), n, vectors, partial, scale, eps,
                                                          x.bf16());
     CheckLaunch("NormalizeFrobenius, division");
+  }
+
+  void NormalizeBySecondMoment(const SecondMomentArgs& args, Queue& queue) const override {
+    cuda::NormalizeBySecondMoment(args, Cuda(queue));
   }
 
   void MatrixUpdate(Tensor p, Tensor o, Tensor lr, Tensor decay, Tensor guard,

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_testing.h"
 #include "kernels/ops/matmul.h"
@@ -122,7 +123,7 @@ TEST_F(OptimizerTest, NormalizeFrobenius) {
     const Twin u = Normal(DType::kBF16, {3, rows, cols});
     const Twin x = Output(DType::kBF16, {3, rows, cols});
     const auto run = [&](Side side, Queue& queue) {
-      NormalizeFrobenius(u.on(side), 1e-7f, x.on(side), queue);
+      NormalizeFrobenius(u.on(side), 1.0f, 1e-7f, x.on(side), queue);
     };
     Both(run);
     ExpectClose(x, kNeighbour);  // the norms differ in the last bits of f32
@@ -131,7 +132,7 @@ TEST_F(OptimizerTest, NormalizeFrobenius) {
     const std::vector<uint8_t> all = Bytes(x.cuda);
     const int64_t bytes = 2 * rows * cols;
     for (int64_t b = 0; b < 3; ++b) {
-      NormalizeFrobenius(u.cuda.Slice(b, 1), 1e-7f, u.cuda.Slice(b, 1), cuda());
+      NormalizeFrobenius(u.cuda.Slice(b, 1), 1.0f, 1e-7f, u.cuda.Slice(b, 1), cuda());
       cuda().Synchronize();
       EXPECT_EQ(Bytes(u.cuda.Slice(b, 1)),
                 std::vector<uint8_t>(all.begin() + b * bytes, all.begin() + (b + 1) * bytes));
@@ -141,9 +142,66 @@ TEST_F(OptimizerTest, NormalizeFrobenius) {
 
 TEST_F(OptimizerTest, T1_36_ZeroMatrixStaysZero) {
   const Twin u = Zeros(DType::kBF16, {2, 6, 12}), x = Output(DType::kBF16, {2, 6, 12});
-  NormalizeFrobenius(u.cuda, 1e-7f, x.cuda, cuda());
+  NormalizeFrobenius(u.cuda, 1.0f, 1e-7f, x.cuda, cuda());
   cuda().Synchronize();
   for (double value : OnHost(x.cuda)) EXPECT_EQ(value, 0.0);
+}
+
+// w: the sums differ by their order, 1e-6 of them; p follows, and is rounded once.
+TEST_F(OptimizerTest, SecondMoment) {
+  struct Shape {
+    int64_t batch, rows, cols;
+  };
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    for (bool per_row : {false, true}) {
+      for (const Shape& s : {Shape{1, 1, 12},
+                             {10, 6, 12},
+                             {3, 5, 7},
+                             {2, 130, 131},
+                             {2, 65, 264},
+                             {4, 768, 768},
+                             {2, 768, 3072}}) {
+        const Twin o = Normal(DType::kBF16, {s.batch, s.rows, s.cols}, 0.04);
+        const Twin w = Uniform(dtype, {s.batch, per_row ? s.rows : s.cols}, 0.0, 0.002);
+        const Twin p = Output(DType::kBF16, {s.batch, s.rows, s.cols});
+        const auto args = [&](Side side) {
+          return SecondMomentArgs{.o = o.on(side),
+                                  .w = w.on(side),
+                                  .p = p.on(side),
+                                  .beta2 = 0.95f,
+                                  .per_row = per_row};
+        };
+        const std::vector<double> start = OnHost(w.cuda);
+        Both([&](Side side, Queue& queue) { NormalizeBySecondMoment(args(side), queue); });
+        ExpectClose(w, dtype == DType::kF32 ? 1e-5 : kNeighbour, 0, "w");
+        ExpectClose(p, kNeighbour, 0, "p");
+        Set(w.cuda, start);
+        ExpectRepeats([&](Queue& queue) { NormalizeBySecondMoment(args(Side::kCuda), queue); },
+                      {p.cuda, w.cuda});
+        // A matrix alone, which may start elsewhere, and in place.
+        const std::vector<uint8_t> all = Bytes(p.cuda);
+        const int64_t bytes = 2 * s.rows * s.cols;
+        Set(w.cuda, start);
+        for (int64_t b = 0; b < s.batch; ++b) {
+          const Tensor own = o.cuda.Slice(b, 1);
+          NormalizeBySecondMoment(
+              {.o = own, .w = w.cuda.Slice(b, 1), .p = own, .beta2 = 0.95f, .per_row = per_row},
+              cuda());
+          cuda().Synchronize();
+          EXPECT_EQ(Bytes(own),
+                    std::vector<uint8_t>(all.begin() + b * bytes, all.begin() + (b + 1) * bytes));
+        }
+      }
+    }
+  }
+}
+
+TEST_F(OptimizerTest, T1_36_SecondMomentOfZero) {
+  const Twin o = Zeros(DType::kBF16, {2, 6, 12}), w = Zeros(DType::kF32, {2, 12});
+  const Twin p = Output(DType::kBF16, {2, 6, 12});
+  NormalizeBySecondMoment({.o = o.cuda, .w = w.cuda, .p = p.cuda, .beta2 = 0.95f}, cuda());
+  cuda().Synchronize();
+  for (double value : OnHost(p.cuda)) EXPECT_EQ(value, 0.0);
 }
 
 TEST_F(OptimizerTest, ZeroGuardChangesNothing) {
@@ -158,15 +216,18 @@ TEST_F(OptimizerTest, ZeroGuardChangesNothing) {
     const Twin o = Normal(DType::kBF16, {2, 30, 35}), rates = Of(DType::kF32, {2}, {0.03, 0.99});
     const Twin mu = Of(DType::kF32, {1}, {0.9}), lr = Of(DType::kF32, {2}, {0.05, 0.02});
     const Twin decay = Of(DType::kF32, {2}, {1, 0.9});
+    const Twin moment = Uniform(dtype, {2, 35}, 0.0, 1.0), out = Output(DType::kBF16, {2, 30, 35});
     const auto state = [&] {
       std::vector<std::vector<uint8_t>> all;
-      for (const Twin* t : {&p, &m, &v, &k, &w}) all.push_back(Bytes(t->cuda));
+      for (const Twin* t : {&p, &m, &v, &k, &w, &moment}) all.push_back(Bytes(t->cuda));
       return all;
     };
     const auto step = [&](int32_t on) {
       const Tensor guard = Ints({1}, on, on + 1).cuda;
       AdamUpdate(Adam(p.cuda, g.cuda, m.cuda, v.cuda, rates.cuda, guard), cuda());
       MomentumUpdate(g.cuda, k.cuda, mu.cuda, guard, u.cuda, cuda());
+      NormalizeBySecondMoment(
+          {.o = o.cuda, .w = moment.cuda, .guard = guard, .p = out.cuda, .beta2 = 0.95f}, cuda());
       MatrixUpdate(w.cuda, o.cuda, lr.cuda, decay.cuda, guard, cuda());
       cuda().Synchronize();
     };

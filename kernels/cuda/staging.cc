@@ -30,6 +30,16 @@ UploadRing::~UploadRing() {
 }
 
 int64_t UploadRing::Reserve(int64_t bytes) {
+  while (!pending_.empty()) {  // what has been copied is in nobody's way
+    const cudaError_t copied = cudaEventQuery(pending_.front().copied);
+    if (copied == cudaErrorNotReady) {
+      (void)cudaGetLastError();
+      break;
+    }
+    CUDA_CHECK(copied);
+    events_.push_back(pending_.front().copied);
+    pending_.pop_front();
+  }
   if (next_ + bytes > kRingBytes) next_ = 0;
   const int64_t begin = next_, end = next_ + bytes;
   // Pieces are pending in the order of the ring, so those in the way are the oldest ones.

@@ -21,7 +21,7 @@ void CheckScalars(const char* op, const Tensor& scalars, const MixScalars& which
                   const Tensor& saved) {
   CHECK(scalars.dtype() == DType::kF32 && scalars.rank() == 1) << op << ": scalars " << scalars;
   const int64_t n = scalars.size();
-  CHECK(which.lambda_x >= 0 && which.lambda_x < n && which.lambda_x0 >= 0 && which.lambda_x0 < n)
+  CHECK(which.lambda_x >= -1 && which.lambda_x < n && which.lambda_x0 >= 0 && which.lambda_x0 < n)
       << op << ": lambdas " << which.lambda_x << ", " << which.lambda_x0 << " of " << scalars;
   CHECK_LT(which.skip, n) << op << ": scalars " << scalars;
   CHECK_EQ(which.skip >= 0, !saved.empty()) << op << ": saved " << saved;
@@ -58,7 +58,7 @@ void MixNorm(Tensor x, Tensor x0, Tensor saved, Tensor scalars, MixScalars which
 void MixNormGrad(const MixNormGradArgs& a, Queue& queue) {
   constexpr char kOp[] = "MixNormGrad";
   CheckActivations(kOp, a.x, a.inv_rms);
-  CheckRows(kOp, "dresidual", a.dresidual, a.x);
+  if (a.dresidual) CheckRows(kOp, "dresidual", a.dresidual, a.x);
   CheckRows(kOp, "du", a.du, a.x);
   CheckRows(kOp, "u", a.u, a.x);
   CheckRows(kOp, "x0", a.x0, a.x);

@@ -22,14 +22,16 @@ void RmsNorm(Tensor x, Tensor y, Tensor inv_rms, Queue& queue);
 //   dx        bf16 like dy, rounded once; may be dy
 void RmsNormGrad(Tensor dy, Tensor y, Tensor inv_rms, Tensor residual, Tensor dx, Queue& queue);
 
-// Which scalars a layer's mix reads, as indices into the model's `scalars`.
+// Which scalars a mix reads, as indices into the model's `scalars`.
 struct MixScalars {
-  int lambda_x = -1;   // weight of the residual stream
+  int lambda_x = -1;   // weight of the residual stream; -1: it is 1
   int lambda_x0 = -1;  // weight of x0
   int skip = -1;       // sigmoid(scalars[skip]) weighs the saved output; -1: no skip connection
+  bool subtract_x0 = false;  // x0 weighs -scalars[lambda_x0]
 };
 
-// mixed = lambda_x * (x + sigmoid(skip) * saved) + lambda_x0 * x0;  u = rms(mixed).
+// mixed = lambda_x * (x + sigmoid(skip) * saved) + lambda_x0 * x0;  u = rms(mixed). With lambda_x =
+// -1 and subtract_x0 that is x - lambda x0 before a norm, whatever x0 is.
 //
 //   x, x0, saved  bf16 [slots, T, D]; saved is empty without a skip connection
 //   scalars       f32 [n]
@@ -46,7 +48,7 @@ void MixNorm(Tensor x, Tensor x0, Tensor saved, Tensor scalars, MixScalars which
 //   dx0          += lambda_x0 * dmixed
 //   dscalars[..] += sums over slot tokens and D of dmixed with its factors.
 struct MixNormGradArgs {
-  Tensor dresidual;  // bf16 [slots, T, D], gradient of `mixed` by the residual path
+  Tensor dresidual;  // bf16 [slots, T, D], or empty: gradient of `mixed` by the residual path
   Tensor du;         // bf16 [slots, T, D]
   // f32 [slots, T, k], or empty: added to the first k features of du, making du' (the sparse
   // attention gate reads these features).
@@ -59,7 +61,7 @@ struct MixNormGradArgs {
   Tensor scalars;  // f32 [n]
   MixScalars which;
   Tensor dx_extra;  // bf16 like x, or empty: gradient that reaches x by another way
-  Tensor dx;        // bf16 like x; may be dresidual
+  Tensor dx;        // bf16 like x; may be dresidual or du
   Tensor dsaved;    // bf16 like x; empty without skip connection
   Tensor dx0;       // bf16 like x, added to (one rounding a call)
   Tensor dscalars;  // f32 [leaves, n], added to; leaves = 1 or slots

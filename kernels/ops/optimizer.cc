@@ -51,12 +51,26 @@ void MomentumUpdate(Tensor g, Tensor m, Tensor mu, Tensor guard, Tensor u, Queue
   queue.ops().optimizer->MomentumUpdate(g, m, mu, guard, u, queue);
 }
 
-void NormalizeFrobenius(Tensor u, float eps, Tensor x, Queue& queue) {
+void NormalizeFrobenius(Tensor u, float scale, float eps, Tensor x, Queue& queue) {
   constexpr char kOp[] = "NormalizeFrobenius";
   CHECK(u.dtype() == DType::kBF16 && u.rank() == 3) << kOp << ": u " << u;
   CHECK(x.dtype() == DType::kBF16 && SameShape(x, u)) << kOp << ": x " << x << ", u " << u;
   CHECK_GT(eps, 0.0f) << kOp << ": a zero matrix would become NaN";
-  queue.ops().optimizer->NormalizeFrobenius(u, eps, x, queue);
+  queue.ops().optimizer->NormalizeFrobenius(u, scale, eps, x, queue);
+}
+
+void NormalizeBySecondMoment(const SecondMomentArgs& args, Queue& queue) {
+  constexpr char kOp[] = "NormalizeBySecondMoment";
+  const Tensor &o = args.o, &w = args.w;
+  CHECK(o.dtype() == DType::kBF16 && o.rank() == 3) << kOp << ": o " << o;
+  CHECK(args.p.dtype() == DType::kBF16 && SameShape(args.p, o))
+      << kOp << ": p " << args.p << ", o " << o;
+  CHECK(IsFloat(w) && w.rank() == 2 && w.dim(0) == o.dim(0) &&
+        w.dim(1) == o.dim(args.per_row ? 1 : 2))
+      << kOp << ": w " << w << ", o " << o << (args.per_row ? ", per row" : ", per column");
+  CHECK(args.beta2 >= 0 && args.beta2 < 1) << kOp << ": beta2 " << args.beta2;
+  CheckGuard(kOp, args.guard);
+  queue.ops().optimizer->NormalizeBySecondMoment(args, queue);
 }
 
 void MatrixUpdate(Tensor p, Tensor o, Tensor lr, Tensor decay, Tensor guard, Queue& queue) {

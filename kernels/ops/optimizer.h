@@ -40,9 +40,26 @@ void AdamUpdate(const AdamArgs& args, Queue& queue);
 // same guard.
 void MomentumUpdate(Tensor g, Tensor m, Tensor mu, Tensor guard, Tensor u, Queue& queue);
 
-// x_b = u_b / (|u_b|_F + eps) for each matrix.  u, x  bf16 [B, r, c] (x may be u)
+// x_b = u_b / (scale |u_b|_F + eps) for each matrix.  u, x  bf16 [B, r, c] (x may be u)
 // The norm is that of the bf16 values, in f32, order fixed by r * c.
-void NormalizeFrobenius(Tensor u, float eps, Tensor x, Queue& queue);
+void NormalizeFrobenius(Tensor u, float scale, float eps, Tensor x, Queue& queue);
+
+// NorMuon's normalisation (Li et al., 2025; modded-nanogpt's variant), for each matrix O:
+//   w <- w + (1 - beta2)(q - w),  q = the mean over the rows of O^2, one value per column
+//   P = O max(w, 1e-10)^-1/2 per column;  P <- P |O|_F / max(|P|_F, 1e-10)
+// so columns that have been strong become weaker, and the norm stays. With per_row the same over
+// rows: q is the mean along each row. A zero matrix stays zero.
+struct SecondMomentArgs {
+  Tensor o;           // bf16 [B, r, c]
+  Tensor w;           // f32 or bf16 [B, c]; [B, r] if per_row
+  Tensor guard = {};  // i32 [1] or empty: see the top
+  Tensor p;           // bf16 [B, r, c]; may be o
+  float beta2 = 0;
+  bool per_row = false;
+};
+// In f32, rounding w and p once each; p uses the unrounded new w. Sums in an order fixed by r and
+// c. With guard[0] == 0, p is undefined and only fit for a MatrixUpdate with the same guard.
+void NormalizeBySecondMoment(const SecondMomentArgs& args, Queue& queue);
 
 // p_b <- p_b * decay_b - lr_b * o_b for each matrix.
 //
@@ -55,7 +72,9 @@ class OptimizerOps {
   virtual void AdamUpdate(const AdamArgs& args, Queue& queue) const = 0;
   virtual void MomentumUpdate(Tensor g, Tensor m, Tensor mu, Tensor guard, Tensor u,
                               Queue& queue) const = 0;
-  virtual void NormalizeFrobenius(Tensor u, float eps, Tensor x, Queue& queue) const = 0;
+  virtual void NormalizeFrobenius(Tensor u, float scale, float eps, Tensor x,
+                                  Queue& queue) const = 0;
+  virtual void NormalizeBySecondMoment(const SecondMomentArgs& args, Queue& queue) const = 0;
   virtual void MatrixUpdate(Tensor p, Tensor o, Tensor lr, Tensor decay, Tensor guard,
                             Queue& queue) const = 0;
 };

@@ -250,6 +250,11 @@ OpCost NormalizeFrobeniusCost(const Tensor& u) {
   return MemoryCost(OpPhase::kOptimizer, Text(u), 2 * Bytes(u));
 }
 
+OpCost NormalizeBySecondMomentCost(const SecondMomentArgs& args) {
+  return MemoryCost(OpPhase::kOptimizer, Text(args.o),
+                    2 * Bytes(args.o) + Bytes(args.p) + 2 * Bytes(args.w));
+}
+
 OpCost MatrixUpdateCost(const Tensor& p, const Tensor& o, const Tensor& lr) {
   return MemoryCost(OpPhase::kOptimizer, Text(p), 2 * Bytes(p) + Bytes(o) + 2 * Bytes(lr));
 }

@@ -88,6 +88,7 @@ OpCost MixNormGradCost(const MixNormGradArgs& args);
 OpCost AdamUpdateCost(const AdamArgs& args);
 OpCost MomentumUpdateCost(const Tensor& g, const Tensor& m, const Tensor& u);
 OpCost NormalizeFrobeniusCost(const Tensor& u);
+OpCost NormalizeBySecondMomentCost(const SecondMomentArgs& args);
 OpCost MatrixUpdateCost(const Tensor& p, const Tensor& o, const Tensor& lr);
 
 OpCost QkvSplitNormRotaryCost(const QkvArgs& args);

@@ -169,6 +169,10 @@ TEST(Costs, OptimizerAndElementwise) {
   EXPECT_EQ(AdamUpdateCost(adam).phase, OpPhase::kOptimizer);
   EXPECT_EQ(MomentumUpdateCost(F32({10}), F32({10}), Bf16({10})).bytes, 10 * (4 + 8 + 2));
   EXPECT_EQ(NormalizeFrobeniusCost(Bf16({2, 4, 5})).bytes, 2 * 2 * 40);
+  SecondMomentArgs moment;
+  moment.o = moment.p = Bf16({2, 4, 5});
+  moment.w = F32({2, 5});
+  EXPECT_EQ(NormalizeBySecondMomentCost(moment).bytes, 40 * (2 * 2 + 2) + 10 * 2 * 4);
   EXPECT_EQ(MatrixUpdateCost(F32({2, 4, 5}), Bf16({2, 4, 5}), F32({2})).bytes, 40 * (8 + 2) + 16);
 
   EXPECT_EQ(FillZeroCost(F32({10})).bytes, 40);

@@ -176,9 +176,14 @@ struct OpTrace::Tables {
       trace.Note("MomentumUpdate", MomentumUpdateCost(g, m, u), queue,
                  [&] { inner.MomentumUpdate(g, m, mu, guard, u, queue); });
     }
-    void NormalizeFrobenius(Tensor u, float eps, Tensor x, Queue& queue) const override {
+    void NormalizeFrobenius(Tensor u, float scale, float eps, Tensor x,
+                            Queue& queue) const override {
       trace.Note("NormalizeFrobenius", NormalizeFrobeniusCost(u), queue,
-                 [&] { inner.NormalizeFrobenius(u, eps, x, queue); });
+                 [&] { inner.NormalizeFrobenius(u, scale, eps, x, queue); });
+    }
+    void NormalizeBySecondMoment(const SecondMomentArgs& args, Queue& queue) const override {
+      trace.Note("NormalizeBySecondMoment", NormalizeBySecondMomentCost(args), queue,
+                 [&] { inner.NormalizeBySecondMoment(args, queue); });
     }
     void MatrixUpdate(Tensor p, Tensor o, Tensor lr, Tensor decay, Tensor guard,
                       Queue& queue) const override {

@@ -198,10 +198,13 @@ TEST_F(Tracing, OptimizerFamily) {
   adam.rates = rates;
   AdamUpdate(adam, *queue_);
   MomentumUpdate(flat(g), flat(m), rates.get().Slice(0, 1), Tensor(), flat(u), *queue_);
-  NormalizeFrobenius(u, 1e-7f, u, *queue_);
+  NormalizeFrobenius(u, 1.0f, 1e-7f, u, *queue_);
+  const HostTensor moment(DType::kF32, {2, 4});
+  NormalizeBySecondMoment({.o = u, .w = moment, .p = u, .beta2 = 0.95f}, *queue_);
   MatrixUpdate(p, u, rates, rates, Tensor(), *queue_);
-  EXPECT_EQ(Names(trace_.Take()), (std::vector<std::string>{"AdamUpdate", "MomentumUpdate",
-                                                            "NormalizeFrobenius", "MatrixUpdate"}));
+  EXPECT_EQ(Names(trace_.Take()),
+            (std::vector<std::string>{"AdamUpdate", "MomentumUpdate", "NormalizeFrobenius",
+                                      "NormalizeBySecondMoment", "MatrixUpdate"}));
 }
 
 TEST_F(Tracing, EmbeddingAndHeadFamilies) {

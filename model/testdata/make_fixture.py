@@ -1,12 +1,14 @@
-"""Writes small_gpt.bin: losses and gradients of a small model, computed by torch's autograd.
+"""Writes small_gpt*.bin: losses and gradients of a small model, computed by torch's autograd.
 
 Run it in a Python with torch and numpy:  python model/testdata/make_fixture.py
 
-The model is that of //model:muon_custom_sizing at dim 32, in float64 throughout; only the weights
+The models are those of MuonCustomSizingConfig (small_gpt.bin) and of FixMuonLRConfig, which has a
+backout (small_gpt_backout.bin), at dim 32, in float64 throughout; only the weights
 and rotary tables are rounded to bf16 as the trained model reads them. Weights and tokens come from
 an integer hash (Hashed, repeated in gpt_fixture.h), so the file holds results only, little-endian:
-for the bf16 head, then for the fp8 head: f32 losses [SLOTS, T], then per weight in enumeration
-order the gradient of the summed loss in bf16 (upper halves of binary32, to nearest even).
+for the bf16 head, then (small_gpt.bin) for the fp8 head: f32 losses [SLOTS, T], then per weight in
+enumeration order the gradient of the summed loss in bf16 (upper halves of binary32, to nearest
+even).
 """
 
 import pathlib
@@ -19,6 +21,7 @@ SLOTS, T = 2, 96
 BOUNDARIES = [[0, 30, 30, 71, 96, 96], [0, 0, 50, 58, 96, 96]]
 SHORT, LONG, SCALE = 8, 24, 0.3
 EPS = 1.1920929e-07
+BACKOUT_LAYER, BACKOUT_SCALAR = 8, 5 * LAYERS + 1
 
 
 def Hashed(count, stream):
@@ -35,16 +38,19 @@ def Bf16(x):
     return x.to(torch.float32).to(torch.bfloat16).to(torch.float64)
 
 
-def ScalarValues():
-    s = 0.3 * torch.from_numpy(Hashed(6 * LAYERS, 0))
+def ScalarValues(backout):
+    count = BACKOUT_SCALAR + 1 if backout else 6 * LAYERS
+    s = 0.3 * torch.from_numpy(Hashed(count, 0))
     s[:LAYERS] -= 0.5
     s[LAYERS : 3 * LAYERS : 2] += 1.0
     s[3 * LAYERS : 5 * LAYERS] += 0.5
     s[5 * LAYERS] += 0.5
+    if backout:
+        s[BACKOUT_SCALAR] += 0.5
     return s.to(torch.float32).to(torch.float64)
 
 
-def Weights():
+def Weights(backout):
     """Name -> leaf tensor, in enumeration order."""
     shapes = [("embed.weight", (VOCAB, DIM), 1.5), ("smear_gate.weight", (1, GATE), 0.5)]
     shapes += [(f"value_embeds.{k}.weight", (VOCAB, DIM), 1.5) for k in range(VALUES)]
@@ -55,7 +61,7 @@ def Weights():
         shapes.append((f"blocks.{i}.mlp.c_fc", (DIM, MLP), 0.25))
         shapes.append((f"blocks.{i}.mlp.c_proj", (DIM, MLP), 0.15))
     shapes.append(("lm_head.weight", (VOCAB, DIM), 0.3))
-    weights = {"scalars": ScalarValues()}
+    weights = {"scalars": ScalarValues(backout)}
     for stream, (name, shape, scale) in enumerate(shapes, start=1):
         values = torch.from_numpy(scale * Hashed(int(np.prod(shape)), stream))
         weights[name] = Bf16(values).reshape(shape)
@@ -131,7 +137,7 @@ class Fp8Head(torch.autograd.Function):
         return dx, Fp8Head.X_SCALE * Fp8Head.G_SCALE * (g8.T @ x8)
 
 
-def Losses(tokens, targets, boundaries, w, fp8):
+def Losses(tokens, targets, boundaries, w, backout, fp8):
     s = w["scalars"]
     e = w["embed.weight"][tokens]
     gate = (e[1:, :GATE] @ w["smear_gate.weight"][0]).sigmoid()
@@ -149,19 +155,21 @@ def Losses(tokens, targets, boundaries, w, fp8):
         hidden = (Rms(x) @ w[f"blocks.{i}.mlp.c_fc"]).relu().square()
         x = x + hidden @ w[f"blocks.{i}.mlp.c_proj"].T
         saved[i] = x
+    if backout:
+        x = x - s[BACKOUT_SCALAR] * saved[BACKOUT_LAYER]
     x, head = Rms(x), w["lm_head.weight"]
     logits = Fp8Head.apply(x, head) if fp8 else x @ head.T
     z = 30 * (logits / 7.5).sigmoid()
     return z.logsumexp(-1) - z.gather(-1, targets[:, None])[:, 0]
 
 
-def Main():
+def Write(file, backout, heads):
     tokens, targets = Tokens()
     out = []
-    for fp8 in (False, True):
-        w = Weights()
+    for fp8 in heads:
+        w = Weights(backout)
         losses = torch.stack(
-            [Losses(tokens[k], targets[k], BOUNDARIES[k], w, fp8) for k in range(SLOTS)]
+            [Losses(tokens[k], targets[k], BOUNDARIES[k], w, backout, fp8) for k in range(SLOTS)]
         )
         losses.sum().backward()
         out.append(losses.detach().to(torch.float32).numpy().tobytes())
@@ -170,8 +178,9 @@ def Main():
             out.append(grad.view(torch.int16).numpy().tobytes())
             print(fp8, name, tuple(weight.shape), f"{weight.grad.norm():.4g}")
         print("mean loss", losses.mean().item(), w["scalars"].grad)
-    (pathlib.Path(__file__).parent / "small_gpt.bin").write_bytes(b"".join(out))
+    (pathlib.Path(__file__).parent / file).write_bytes(b"".join(out))
 
 
 if __name__ == "__main__":
-    Main()
+    Write("small_gpt.bin", backout=False, heads=(False, True))
+    Write("small_gpt_backout.bin", backout=True, heads=(False,))

@@ -86,6 +86,7 @@ absl::StatusOr<Configured> Prepare(const BenchOptions& options, const Device& de
   const int first = schedules.window.long_blocks.front();
   schedules.window.long_blocks = {
       options.window_blocks > 0 ? static_cast<int>(options.window_blocks) : first};
+  schedules.window.final_in_extension = false;  // one window for all steps
   ABSL_RETURN_IF_ERROR(sched::Validate(schedules));
   return *std::move(configured);
 }
@@ -97,7 +98,11 @@ absl::StatusOr<std::vector<double>> StepTimes(const std::string& metrics, int64_
   std::vector<double> times;
   for (size_t at = 0; at < text.size();) {
     const size_t line_end = text.find('\n', at);
-    const nlohmann::json row = nlohmann::json::parse(text.substr(at, line_end - at));
+    const nlohmann::json row = nlohmann::json::parse(text.substr(at, line_end - at), nullptr,
+                                                     /*allow_exceptions=*/false);
+    if (line_end == std::string::npos || !row.is_object()) {
+      return absl::DataLossError(absl::StrCat(metrics, ": not one JSON object a line"));
+    }
     at = line_end + 1;
     if (!row.contains("step_ms")) continue;  // a validation
     const int64_t step = row["step"].get<int64_t>() - 1;

@@ -31,7 +31,7 @@ ABSL_FLAG(std::string, val_files, "", "Globs of validation shards; as --train_fi
 ABSL_FLAG(int64_t, batch_tokens, 0, "Tokens of a global batch. 0: the recipe's.");
 ABSL_FLAG(int64_t, max_seq_len, 0, "Tokens used of one document. 0: the recipe's.");
 ABSL_FLAG(int64_t, slots, 0, "Equal parts of a global batch. 0: the recipe's.");
-ABSL_FLAG(int64_t, slots_per_pass, 0, "Slots run at once. 0: one.");
+ABSL_FLAG(int64_t, slots_per_pass, 0, "Slots run at once. 0: two on a GPU, else one.");
 ABSL_FLAG(bool, deterministic, false, "As in training.");
 ABSL_FLAG(std::string, device, "", "cpu or cuda. Empty: the best that this program has.");
 ABSL_FLAG(int64_t, threads, 0, "CPU threads for the ops. 0: one per core.");

@@ -48,7 +48,8 @@ absl::Status SyncFolder(const std::string& path) {
 
 absl::Status WriteFileAtomically(const std::string& path,
                                  const std::vector<absl::string_view>& pieces) {
-  const std::string temporary = path + ".tmp";
+  // Of this process alone: the ranks of a run may write the same file side by side.
+  const std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
   const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (fd < 0) return Failed("create", temporary);
   absl::Status status = WriteAndSync(fd, pieces, temporary);

@@ -1,4 +1,5 @@
-"""The model of the record of 2025-09-23 (Muon Custom Sizing) in eager torch.
+"""The model of the records of 2025-09-23 (Muon Custom Sizing) and 2025-10-27 (FixMuonLR), in eager
+torch.
 
 An instrument to measure the C++ model with: the same formulas and names, none of its code.
 Tensors that the record holds in bf16 are rounded once, at the end of a chain of f32 arithmetic;
@@ -15,6 +16,8 @@ import math
 
 import torch
 import torch.nn.functional as F
+
+from records import Record
 
 EPS = 1.1920929e-07  # of all rms norms
 GATE = 12  # features that the gates read
@@ -114,8 +117,10 @@ class Fp8Head(torch.autograd.Function):
 class RecordModel:
     """The forward pass. `dtype`: bf16 as the record, or f32 to see what rounding does."""
 
-    def __init__(self, weights: Weights, dtype: torch.dtype = torch.bfloat16) -> None:
+    def __init__(self, weights: Weights, record: Record,
+                 dtype: torch.dtype = torch.bfloat16) -> None:
         self.w = weights
+        self.record = record
         self.dtype = dtype
         self.vocab, self.dim = weights["embed.weight"].shape
         self.heads = weights["blocks.1.attn.attn_gate.weight"].shape[0]
@@ -200,6 +205,10 @@ class RecordModel:
                                        stage.attention_scale, value)
             x = x + self.mlp(self.round(rms(x)), i)
             saved[i] = x
+        backout = self.record.backout_layer
+        if backout is not None:
+            lambda_b = self.w["scalars"][5 * LAYERS + 1]
+            x = self.round(x.float() - lambda_b * saved[backout].float())
         logits = Fp8Head.apply(self.round(rms(x)), self.w["lm_head.weight"]).float()
         z = 30 * (logits / 7.5).sigmoid()
         return z.logsumexp(-1) - z.gather(-1, batch.targets[..., None])[..., 0]

@@ -1,4 +1,4 @@
-"""Schedules of the record of 2025-09-23, at any run length, in float64."""
+"""Schedules of the records, at any run length, in float64."""
 
 from __future__ import annotations
 
@@ -8,26 +8,29 @@ import math
 import torch
 
 from record_model import Stage
+from records import Record
 
-SCHEDULED, EXTENSION, MOMENTUM_STEPS = 1640, 40, 300
+MOMENTUM_STEPS = 300
 LONG_BLOCKS = (3, 7, 11)
-
-
-def _rescaled(steps: int, total: int) -> int:
-    return math.floor(steps * total / (SCHEDULED + EXTENSION) + 0.5)
+FINAL_BLOCKS = 13  # of the extension, if it has a window of its own
 
 
 @dataclasses.dataclass
 class Schedule:
-    """A run of `total` steps with the course of the record's 1,680."""
+    """A run of `total` steps with the course of the record's."""
 
-    total: int = SCHEDULED + EXTENSION
+    record: Record
+    total: int
     head_dim: int = 128
     block_tokens: int = 128
 
     def __post_init__(self) -> None:
-        self.scheduled = self.total - _rescaled(EXTENSION, self.total)
-        self.momentum_steps = max(1, _rescaled(MOMENTUM_STEPS, self.total))
+        r = self.record
+        scaled = lambda steps: math.floor(
+            steps * self.total / (r.scheduled + r.extension) + 0.5)
+        self.scheduled = self.total - scaled(r.extension)
+        self.momentum_steps = max(1, scaled(MOMENTUM_STEPS))
+        self.momentum_cooldown = scaled(r.momentum_cooldown)
 
     def lr_multiplier(self, step: int) -> float:
         x = min(0.9999, step / self.scheduled)
@@ -37,9 +40,18 @@ class Schedule:
         return w + 0.1 * (1 - w)
 
     def momentum(self, step: int) -> float:
-        return 0.85 + 0.10 * min(step / self.momentum_steps, 1.0)
+        t, left = 1.0, self.total - step
+        if step < self.momentum_steps:
+            t = step / self.momentum_steps
+        elif left < self.momentum_cooldown:
+            t = left / self.momentum_cooldown
+        return 0.85 + 0.10 * t
 
     def long_blocks(self, step: int) -> int:
+        if self.record.final_in_extension:
+            if step >= self.scheduled:
+                return FINAL_BLOCKS
+            return LONG_BLOCKS[math.floor(3 * (step / self.scheduled))]
         return LONG_BLOCKS[math.floor(3 * min(step / (self.scheduled + 1), 0.9999))]
 
     def stage(self, step: int) -> Stage:

@@ -1,4 +1,4 @@
-"""Weights of the record of 2025-09-23: initial values, files, device copies."""
+"""Weights of the records: initial values, files, device copies."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import math
 import torch
 from safetensors.torch import load_file, save_file
 
+from records import Record
 from record_model import GATE, LAYERS, NO_ATTENTION, Weights, is_bf16
 
 
-def shapes(vocab: int, dim: int, heads: int, mlp_dim: int) -> dict[str, tuple[int, ...]]:
+def shapes(record: Record, vocab: int, dim: int, heads: int,
+           mlp_dim: int) -> dict[str, tuple[int, ...]]:
     """Name to stored shape."""
-    out = {"scalars": (6 * LAYERS,), "embed.weight": (vocab, dim), "smear_gate.weight": (1, GATE)}
+    out = {"scalars": (record.scalars,), "embed.weight": (vocab, dim), "smear_gate.weight": (1, GATE)}
     out |= {f"value_embeds.{k}.weight": (vocab, dim) for k in range(3)}
     for i in range(1, LAYERS):
         if i not in NO_ATTENTION:
@@ -23,17 +25,19 @@ def shapes(vocab: int, dim: int, heads: int, mlp_dim: int) -> dict[str, tuple[in
     return out | {"lm_head.weight": (vocab, dim)}
 
 
-def _scalars(dense: bool, random: torch.Generator) -> torch.Tensor:
-    s = torch.zeros(6 * LAYERS)
+def _scalars(record: Record, dense: bool, random: torch.Generator) -> torch.Tensor:
+    s = torch.zeros(record.scalars)
     s[:LAYERS] = -1.5
     s[LAYERS : 3 * LAYERS : 2] = 1
     s[3 * LAYERS : 5 * LAYERS] = 0.5
+    if record.backout_layer is not None:
+        s[5 * LAYERS + 1] = 0.5
     if dense:
         s[: 5 * LAYERS + 1] += 0.2 * torch.randn(5 * LAYERS + 1, generator=random)
     return s
 
 
-def initial_weights(vocab: int, dim: int, heads: int, mlp_dim: int, seed: int,
+def initial_weights(record: Record, vocab: int, dim: int, heads: int, mlp_dim: int, seed: int,
                     dense: bool) -> Weights:
     """The record's initial weights; `dense`: nothing is zero, so that every gradient has content.
 
@@ -44,9 +48,9 @@ def initial_weights(vocab: int, dim: int, heads: int, mlp_dim: int, seed: int,
     bound = math.sqrt(3) * 0.5 * dim**-0.5
     uniform = lambda shape: bound * (2 * torch.rand(shape, generator=random) - 1)
     weights = {}
-    for name, shape in shapes(vocab, dim, heads, mlp_dim).items():
+    for name, shape in shapes(record, vocab, dim, heads, mlp_dim).items():
         if name == "scalars":
-            w = _scalars(dense, random)
+            w = _scalars(record, dense, random)
         elif "embed" in name:
             w = torch.randn(shape, generator=random)
         elif name.endswith("qkvo_w"):

@@ -1,5 +1,6 @@
 #include "tools/parity/step_dump.h"
 
+#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -19,6 +20,7 @@
 #include "optim/sharded_optimizer.h"
 #include "sched/rotary.h"
 #include "sched/schedules.h"
+#include "third_party/absl_compat/check.h"
 #include "third_party/absl_compat/status_macros.h"
 #include "tools/trainer/pass.h"
 #include "tools/trainer/weights.h"
@@ -111,12 +113,23 @@ class Step {
   }
 
   absl::Status Update(int k, const TensorMap& gradients) {
+    // Backward adds to what an earlier update has left for this one.
+    optimizer_->ClearGradients(queue_);
     for (const Parameter& parameter : parameters()) {
-      queue_.Upload(gradients.at(GradientName(k, parameter)).bytes.data(), parameter.grad);
+      std::vector<float> sum(parameter.grad.size()), added(parameter.grad.size());
+      queue_.Download(parameter.grad, sum.data());
+      queue_.Synchronize();
+      const std::string& bytes = gradients.at(GradientName(k, parameter)).bytes;
+      CHECK_EQ(bytes.size(), added.size() * sizeof(float)) << parameter.spec.name;
+      std::memcpy(added.data(), bytes.data(), bytes.size());
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += added[i];
+      queue_.Upload(sum.data(), parameter.grad);
     }
     const sched::StepPlan plan =
         sched::PlanStep(config_.recipe.schedules, options_.schedule_step + k);
-    return optimizer_->Step({.lr_multiplier = plan.lr_multiplier, .momentum = plan.momentum},
+    return optimizer_->Step({.lr_multiplier = plan.lr_multiplier,
+                             .momentum = plan.momentum,
+                             .step = options_.schedule_step + k},
                             /*guard=*/{}, queue_);
   }
 

@@ -1,6 +1,9 @@
 #include "tools/recipes/muon_custom_sizing.h"
 
+#include <utility>
+
 #include "third_party/absl_compat/status_macros.h"
+#include "tools/recipes/demo.h"
 
 namespace tools {
 namespace {
@@ -70,24 +73,7 @@ absl::StatusOr<Recipe> MuonCustomSizing(int64_t vocab_size) {
 
 absl::StatusOr<Recipe> MuonCustomSizingDemo(int64_t vocab_size) {
   ABSL_ASSIGN_OR_RETURN(Recipe recipe, MuonCustomSizing(vocab_size));
-  recipe.preset = "demo";
-  recipe.target_val_loss = 0;
-  ABSL_ASSIGN_OR_RETURN(
-      recipe.model,
-      model::MuonCustomSizingConfig(
-          {.vocab_size = vocab_size, .dim = 128, .heads = 2, .head_dim = 64, .mlp_dim = 512}));
-  // Fortunes have 180 bytes on average, and many of them fit into a slot.
-  recipe.data.max_doc_len = 512;
-  recipe.data.max_documents = 128;
-  recipe.data.val_tokens = 32'768;
-  recipe.data.val_slot_tokens = 4'096;
-  recipe.data.val_max_documents = 1'024;
-  recipe.schedules = sched::Rescaled(recipe.schedules, 40);
-  recipe.schedules.window.block_tokens = 16;
-  recipe.schedules.rotary.head_dim = 64;
-  recipe.schedules.batch.stages[0].tokens = 4'096;
-  recipe.schedules.validation.every = 10;
-  return recipe;
+  return DemoOf(std::move(recipe), 40);
 }
 
 }  // namespace tools

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "tools/recipes/fix_muon_lr.h"
 #include "tools/recipes/muon_custom_sizing.h"
 
 namespace tools {
@@ -16,6 +17,8 @@ struct Row {
 constexpr Row kRecipes[] = {
     {"muon_custom_sizing", "full", MuonCustomSizing},
     {"muon_custom_sizing", "demo", MuonCustomSizingDemo},
+    {"fix_muon_lr", "full", FixMuonLR},
+    {"fix_muon_lr", "demo", FixMuonLRDemo},
 };
 
 // "a, b" of the distinct names that `name` gives.

@@ -66,6 +66,11 @@ absl::StatusOr<SavedModel> LoadSavedModel(const std::string& path, kernels::Back
   if (tokens == "gpt2_bytes") saved.token_map = data::TokenMap::ByteVocabulary();
   ABSL_ASSIGN_OR_RETURN(saved.recipe, FindRecipe(record, preset, vocab_size));
   saved.recipe.schedules = sched::Rescaled(saved.recipe.schedules, total_steps);
+  // Files older than the key are all of the recipes' own rule.
+  const auto extension = file.metadata.find("schedule_extension");
+  if (extension != file.metadata.end() && extension->second == "legacy") {
+    sched::UseLegacyExtension(&saved.recipe.schedules);
+  }
   ABSL_ASSIGN_OR_RETURN(saved.weights,
                         model::ParameterArena::Create(saved.recipe.model, 0, backend));
   ABSL_RETURN_IF_ERROR(WeightsFromHost(file.tensors, path, saved.weights->parameters(), queue));

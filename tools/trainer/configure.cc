@@ -1,5 +1,7 @@
 #include "tools/trainer/configure.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -123,6 +125,12 @@ absl::Status CheckOverlap(const Files& files) {
 absl::Status Override(const TrackFlags& flags, Recipe* recipe) {
   sched::Schedules& schedules = recipe->schedules;
   if (flags.steps >= 0) schedules = sched::Rescaled(schedules, flags.steps);
+  if (flags.schedule_extension == "legacy") {
+    sched::UseLegacyExtension(&schedules);
+  } else if (flags.schedule_extension != "recipe") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--schedule_extension=", flags.schedule_extension, ": must be recipe or legacy"));
+  }
   if (flags.val_every > 0) schedules.validation.every = flags.val_every;
   if (flags.batch_tokens > 0) {
     for (sched::BatchStage& stage : schedules.batch.stages) stage.tokens = flags.batch_tokens;
@@ -176,7 +184,7 @@ absl::Status PrepareOutDir(const std::string& out_dir) {
     return absl::InvalidArgumentError(
         absl::StrCat("--out_dir=", out_dir, ": cannot create it: ", error.message()));
   }
-  const std::string probe = out_dir + "/.nanospeed_probe";
+  const std::string probe = absl::StrCat(out_dir, "/.nanospeed_probe.", getpid());
   const absl::Status written = WriteFileAtomically(probe, {"x"});
   if (!written.ok()) {
     return absl::InvalidArgumentError(
@@ -194,7 +202,7 @@ absl::StatusOr<Configured> Configure(const TrackFlags& flags) {
   ABSL_RETURN_IF_ERROR(FindRecipe(flags.record, flags.preset.empty() ? "demo" : flags.preset,
                                   PaddedVocab(data::kGpt2Vocabulary))
                            .status());
-  ABSL_ASSIGN_OR_RETURN(const Device device, OpenDevice(flags.device));
+  ABSL_ASSIGN_OR_RETURN(const Device device, OpenDevice(flags.device, flags.gpu));
   ABSL_ASSIGN_OR_RETURN(const Files files, FindFiles(flags));
   const bool full_by_default = device.kind == "cuda" && !files.built_in;
   const std::string preset =
@@ -218,6 +226,7 @@ absl::StatusOr<Configured> Configure(const TrackFlags& flags) {
   config.slots_per_pass = flags.slots_per_pass > 0 ? static_cast<int>(flags.slots_per_pass)
                                                    : DefaultSlotsPerPass(device, config.recipe);
   config.device = device.kind;
+  config.gpu = flags.gpu;
   config.threads = static_cast<int>(flags.threads);
   config.comm_timeout = flags.comm_timeout;
   config.check_comm = flags.check_comm;
@@ -248,7 +257,8 @@ absl::StatusOr<Configured> Configure(const TrackFlags& flags) {
           : absl::StrCat(files.train.size(), " training shards from ", files.train.front()),
       "\n", config.total_steps(), " steps of ", config.slot_tokens() * config.recipe.data.slots,
       " tokens in ", config.recipe.data.slots, " slots, ", config.world_size, " ranks on ",
-      device.description, ", seed ", config.seed, config.deterministic ? ", deterministic" : "");
+      device.description, ", seed ", config.seed, config.deterministic ? ", deterministic" : "",
+      sched::HasLegacyExtension(config.recipe.schedules) ? ", legacy schedule extension" : "");
   return configured;
 }
 

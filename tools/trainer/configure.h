@@ -21,6 +21,7 @@ struct TrackFlags {
   int64_t max_seq_len = 0;
   int64_t val_tokens = 0;
   int64_t val_every = 0;
+  std::string schedule_extension = "recipe";  // or "legacy": see sched::UseLegacyExtension
   int64_t slots = 0;
   int64_t slots_per_pass = 0;
   int64_t epochs = 1;
@@ -28,6 +29,7 @@ struct TrackFlags {
   bool deterministic = false;
   int64_t world_size = 1;
   std::string device;  // empty: the build's default
+  int gpu = 0;         // which of the visible ones
   int64_t threads = 0;
   std::string init_from, save_init, out_dir, metrics;
   int64_t checkpoint_every = 0;

@@ -132,6 +132,21 @@ TEST_F(ConfigureTest, NamesComeFirst) {
   ExpectRefused(flags, {"--preset=fulll", "full, demo"});
 }
 
+TEST_F(ConfigureTest, TheOldRuleForTheExtensionIsAskedForByName) {
+  TrackFlags flags = good_;
+  flags.record = "fix_muon_lr";
+  const auto configured = Configure(flags);
+  ASSERT_TRUE(configured.ok()) << configured.status();
+  EXPECT_TRUE(configured->config.recipe.schedules.window.final_in_extension);
+  flags.schedule_extension = "legacy";
+  const auto legacy = Configure(flags);
+  ASSERT_TRUE(legacy.ok()) << legacy.status();
+  EXPECT_TRUE(sched::HasLegacyExtension(legacy->config.recipe.schedules));
+  EXPECT_TRUE(absl::StrContains(legacy->notes, "legacy"));
+  flags.schedule_extension = "old";
+  ExpectRefused(flags, {"--schedule_extension=old", "recipe or legacy"});
+}
+
 TEST_F(ConfigureTest, FilesThatAreNotThere) {
   TrackFlags flags = good_;
   flags.out_dir = folder_ + "/out";

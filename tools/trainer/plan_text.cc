@@ -62,7 +62,7 @@ absl::StatusOr<std::string> MemoryText(const TrainConfig& config,
     elements += spec.size();
   }
   const int64_t leaves = config.deterministic ? slots : 1;
-  ABSL_ASSIGN_OR_RETURN(const Device device, OpenDevice(config.device));
+  ABSL_ASSIGN_OR_RETURN(const Device device, OpenDevice(config.device, config.gpu));
   ABSL_ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Queue> queue, device.make_queue({}));
   const auto activations = [&](int64_t pass_slots, int64_t tokens, int64_t boundaries, bool train) {
     kernels::ArenaPlan plan;

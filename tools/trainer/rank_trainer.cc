@@ -57,9 +57,11 @@ absl::Status RankTrainer::Allocate(kernels::Backend& backend) {
   const int64_t row = MostSlots(config_) + kFlags;
   const kernels::TensorId losses = plan.Add("slot losses", DType::kF32, {row});
   const kernels::TensorId all = plan.Add("all slot losses", DType::kF32, {comm_.size(), row});
+  const kernels::TensorId starts = plan.Add("first steps", DType::kI64, {comm_.size()});
   const kernels::TensorId guard = plan.Add("update guard", DType::kI32, {1});
   ABSL_ASSIGN_OR_RETURN(arena_, kernels::Arena::Create(plan, backend));
   guard_ = arena_.Get(guard);
+  starts_ = arena_.Get(starts);
   losses_ = arena_.Get(losses);
   all_losses_ = arena_.Get(all);
   return absl::OkStatus();
@@ -103,6 +105,23 @@ absl::Status RankTrainer::Resume() {
   step_ = state.step;
   tokens_ = state.tokens;
   train_ms_ = state.train_ms;
+  return AgreeOnStart();
+}
+
+absl::Status RankTrainer::AgreeOnStart() {
+  // Each rank has read the files by itself, perhaps from a disk of its own.
+  queue_.Upload(&step_, starts_.Slice(comm_.rank(), 1));
+  ABSL_RETURN_IF_ERROR(
+      comm_.AllGather("first step", starts_.Slice(comm_.rank(), 1), starts_, queue_).Wait(queue_));
+  std::vector<int64_t> starts(comm_.size());
+  queue_.Download(starts_, starts.data());
+  queue_.Synchronize();
+  for (int rank = 1; rank < comm_.size(); ++rank) {
+    if (starts[rank] == starts[0]) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "--resume: rank 0 has a checkpoint of step ", starts[0], ", rank ", rank, " one of step ",
+        starts[rank], " in ", config_.checkpoint_root(), "; is that folder shared by all hosts?"));
+  }
   return absl::OkStatus();
 }
 
@@ -152,7 +171,7 @@ absl::Status RankTrainer::Step(const sched::StepPlan& plan) {
 
   // Forward and backward of this rank's slots.
   trace_.Phase("forward+backward");
-  weights_->ZeroGradients(queue_);
+  optimizer_->ClearGradients(queue_);
   passes_->Run(*batch, plan.windows, weights_->parameters(), losses_, queue_);
 
   // The guard falls on all ranks if something is not finite on one: from then on nothing changes.
@@ -162,7 +181,8 @@ absl::Status RankTrainer::Step(const sched::StepPlan& plan) {
   // Scatter, update, gather.
   trace_.Phase("optimizer", kernels::OpPhase::kOptimizer);
   ABSL_RETURN_IF_ERROR(optimizer_->Step(
-      {.lr_multiplier = plan.lr_multiplier, .momentum = plan.momentum}, guard_, queue_));
+      {.lr_multiplier = plan.lr_multiplier, .momentum = plan.momentum, .step = step_}, guard_,
+      queue_));
   trace_.EndStep();
 
   in_flight_.push_back({.step = step_,
@@ -263,8 +283,10 @@ absl::Status RankTrainer::StopIfNotFinite(const StepInFlight& step,
   in_flight_.clear();
   std::string saved = "nothing was saved, as there is no --out_dir";
   if (!config_.out_dir.empty()) {
-    ABSL_RETURN_IF_ERROR(SaveCheckpoint());
-    saved = absl::StrCat("the weights before this step are in ", config_.checkpoint_root());
+    const absl::Status written = SaveCheckpoint();
+    saved = written.ok()
+                ? absl::StrCat("the weights before this step are in ", config_.checkpoint_root())
+                : absl::StrCat("and saving the weights before it failed: ", written.message());
   }
   return absl::InternalError(
       absl::StrCat("training stopped at step ", step_, ": ", what, "; ", saved));

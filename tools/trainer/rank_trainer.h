@@ -58,6 +58,8 @@ class RankTrainer {
   absl::Status Allocate(kernels::Backend& backend);
   absl::Status InitializeWeights();
   absl::Status Resume();
+  // That all ranks resume at the same step.
+  absl::Status AgreeOnStart();
 
   // A step that is enqueued, its results on their way to the host.
   struct StepInFlight {
@@ -97,6 +99,7 @@ class RankTrainer {
   kernels::Arena arena_;
   kernels::Tensor losses_;      // f32 [2 + most slots of a rank]: sums, gradient flag, interrupt
   kernels::Tensor all_losses_;  // f32 [ranks, ...]
+  kernels::Tensor starts_;      // i64 [ranks]: where each resumes
   kernels::Tensor guard_;       // i32 [1]: 1 as long as all losses and gradients were finite
 
   int64_t step_ = 0;  // updates enqueued

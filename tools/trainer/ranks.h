@@ -17,6 +17,7 @@ namespace tools {
 struct Processes {
   int rank = 0;
   int size = 1;
+  int gpu = 0;  // of this process, where it has one
 };
 
 // 0 of 1 where ranks are threads, else what the launcher says; InvalidArgument if it contradicts

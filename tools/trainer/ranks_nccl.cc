@@ -13,7 +13,11 @@ namespace tools {
 
 absl::StatusOr<Processes> ProcessesOfRun() {
   ABSL_ASSIGN_OR_RETURN(const comm::ProcessRank where, comm::GetProcessRank());
-  return Processes{.rank = where.rank, .size = where.size};
+  Processes processes{.rank = where.rank, .size = where.size, .gpu = 0};
+  // Without a GPU for it the process cannot run; that is for OpenDevice to say.
+  const absl::StatusOr<int> gpu = comm::DeviceOfRank(where);
+  if (gpu.ok()) processes.gpu = *gpu;
+  return processes;
 }
 
 absl::Status RunRanks(

@@ -14,6 +14,10 @@ using nlohmann::json;
 
 constexpr int kFormat = 1;
 
+const char* ScheduleExtension(const Recipe& recipe) {
+  return sched::HasLegacyExtension(recipe.schedules) ? "legacy" : "recipe";
+}
+
 // What has to be the same for a resumed run to be the same run.
 json Identity(const TrainConfig& config) {
   const Recipe& recipe = config.recipe;
@@ -27,6 +31,7 @@ json Identity(const TrainConfig& config) {
       {"batch_tokens", config.slot_tokens() * recipe.data.slots},
       {"max_doc_len", recipe.data.max_doc_len},
       {"total_steps", config.total_steps()},
+      {"schedule_extension", ScheduleExtension(recipe)},
       {"seed", config.seed},
       {"deterministic", config.deterministic},
       {"epochs", config.epochs},
@@ -113,6 +118,7 @@ std::map<std::string, std::string> ModelMetadata(const TrainConfig& config, int6
       {"vocab_size", absl::StrCat(recipe.model.vocab_size)},
       {"step", absl::StrCat(step)},
       {"total_steps", absl::StrCat(config.total_steps())},
+      {"schedule_extension", ScheduleExtension(recipe)},
       {"tokens", config.token_map.is_identity() ? "gpt2" : "gpt2_bytes"},
   };
 }

@@ -56,19 +56,21 @@ struct TestWidth {
 
 // The config of a run of `steps` in deterministic mode on one rank of the CPU, with one thread,
 // whose shards lie in `folder`.
-inline TrainConfig TestConfig(const std::string& folder, int64_t steps, TestWidth width = {}) {
+inline TrainConfig TestConfig(const std::string& folder, int64_t steps, TestWidth width = {},
+                              const std::string& record = "muon_custom_sizing") {
   TrainConfig config;
   config.token_map = data::TokenMap::ByteVocabulary();
   absl::StatusOr<Recipe> recipe =
-      FindRecipe("muon_custom_sizing", "demo", PaddedVocab(config.token_map.vocab_size()));
+      FindRecipe(record, "demo", PaddedVocab(config.token_map.vocab_size()));
   CHECK(recipe.ok()) << recipe.status();
   config.recipe = *std::move(recipe);
+  const model::GptSize size{.vocab_size = config.recipe.model.vocab_size,
+                            .dim = width.dim(),
+                            .heads = width.heads,
+                            .head_dim = width.head_dim,
+                            .mlp_dim = 4 * width.dim()};
   absl::StatusOr<model::GptConfig> model =
-      model::MuonCustomSizingConfig({.vocab_size = config.recipe.model.vocab_size,
-                                     .dim = width.dim(),
-                                     .heads = width.heads,
-                                     .head_dim = width.head_dim,
-                                     .mlp_dim = 4 * width.dim()});
+      record == "fix_muon_lr" ? model::FixMuonLRConfig(size) : model::MuonCustomSizingConfig(size);
   CHECK(model.ok()) << model.status();
   config.recipe.model = *std::move(model);
   config.recipe.schedules = sched::Rescaled(config.recipe.schedules, steps);

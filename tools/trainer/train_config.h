@@ -23,9 +23,10 @@ struct TrainConfig {
 
   uint64_t seed = 0;
   bool deterministic = false;
-  int world_size = 1;      // ranks: threads of this process
+  int world_size = 1;      // ranks: threads of this process, or processes (nccl)
   int slots_per_pass = 1;  // slots that a rank runs at once
   std::string device;      // "cpu" or "cuda"
+  int gpu = 0;             // which of the visible ones this process looks at first
   int threads = 0;         // of the CPU pool; 0: one per core
   absl::Duration comm_timeout = absl::Minutes(10);
   bool check_comm = false;  // compare all ranks' collective calls

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "kernels/dtype.h"
@@ -283,6 +284,56 @@ TEST(Train, T1_48_WhatTheFirstTwoUpdatesChange) {
     } else {  // embed, lm_head, c_proj
       EXPECT_FALSE(after == tensor) << name;
     }
+  }
+}
+
+// Record B updates Adam's parameters in odd steps only: nothing moves in the first step, and the
+// loss of the second is still ln V.
+TEST(Train, T1_49_WhatTheFirstThreeStepsOfRecordBChange) {
+  const std::string folder = FreshFolder("record_b");
+  TrainConfig config = TestConfig(folder, 4, {}, "fix_muon_lr");
+  config.out_dir = folder + "/out";
+  config.checkpoint_every = 1;
+  config.save_init = folder + "/init.safetensors";
+  const TestRun run = RunTraining(config);
+  ASSERT_TRUE(run.status.ok()) << run.status;
+  for (const int line : {1, 2}) {  // after the first validation
+    double loss = 0;
+    ASSERT_TRUE(absl::SimpleAtod(run.losses[line].substr(run.losses[line].rfind(':') + 1), &loss));
+    EXPECT_NEAR(loss, std::log(384.0), 1e-4) << run.losses[line];
+  }
+  const TensorMap init = ReadSafetensors(config.save_init)->tensors;
+  EXPECT_TRUE(Load(StepFolder(config, 1)).model.tensors == init);
+  const TensorMap twice = Load(StepFolder(config, 2)).model.tensors;
+  const TensorMap thrice = Load(StepFolder(config, 3)).model.tensors;
+  for (const auto& [name, tensor] : init) {
+    EXPECT_EQ(twice.at(name) == tensor, name != "lm_head.weight") << name;
+    const HostTensor& after = thrice.at(name);
+    if (absl::StrContains(name, "qkvo_w")) {
+      const size_t qkv = tensor.bytes.size() / 4 * 3;
+      EXPECT_EQ(after.bytes.substr(0, qkv), tensor.bytes.substr(0, qkv)) << name;
+      EXPECT_NE(after.bytes.substr(qkv), tensor.bytes.substr(qkv)) << name;
+    } else {  // Adam's parameters are as after the second step
+      EXPECT_EQ(after == twice.at(name), !absl::StrContains(name, "c_proj")) << name;
+    }
+  }
+}
+
+// A checkpoint between two updates of Adam holds the gradient so far.
+TEST(Train, RecordBResumesBetweenTwoUpdatesOfAdam) {
+  const std::string folder = FreshFolder("record_b_resume");
+  TrainConfig config = TestConfig(folder, 6, {}, "fix_muon_lr");
+  config.out_dir = folder + "/out";
+  config.checkpoint_every = 3;
+  const TestRun whole = RunTraining(config);
+  ASSERT_TRUE(whole.status.ok()) << whole.status;
+  for (const int world_size : {1, 3}) {
+    fs::remove_all(StepFolder(config, 6));
+    config.resume = true;
+    config.world_size = world_size;
+    const TestRun resumed = RunTraining(config);
+    ASSERT_TRUE(resumed.status.ok()) << resumed.status;
+    EXPECT_TRUE(resumed.weights == whole.weights) << world_size << " ranks";
   }
 }
 

@@ -1,12 +1,13 @@
-"""The record of 2025-09-23 in torch, to compare //tools:track1 with. See README.md.
+"""The records of track 1 in torch, to compare //tools:track1 with. See README.md.
 
-    torch_record_a.py init   --out F [--dense] [--seed S] [sizes]
-    torch_record_a.py grads  --init F --tokens DUMP --out OUT [--device cuda] [--precision f32]
-    torch_record_a.py update --init F --grads DUMP --out OUT [--device cuda]
-    torch_record_a.py train  --init F | --seed S  --train_files GLOBS --steps N --metrics OUT
+    torch_record.py init   --out F [--dense] [--seed S] [sizes]
+    torch_record.py grads  --init F --tokens DUMP --out OUT [--device cuda] [--precision f32]
+    torch_record.py update --init F --grads DUMP --out OUT [--device cuda]
+    torch_record.py train  --init F | --seed S  --train_files GLOBS --steps N --metrics OUT
 
-DUMP is a file of //tools/parity:dump_step: global batches and our gradients of them. Gradients in
-files are sums over slots of the gradients of summed losses; the optimizers divide by the slots.
+Each takes --record muon_custom_sizing (the default) or fix_muon_lr. DUMP is a file of
+//tools/parity:dump_step: global batches and our gradients of them. Gradients in files are sums over
+slots of the gradients of summed losses; the optimizers divide by the slots.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import shard_batches
 from record_model import Batch, RecordModel, Weights, add_gradients
 from record_optimizer import RecordOptimizer
 from record_schedule import Schedule
+from records import RECORDS, Record
 from record_weights import initial_weights, load_weights, save_weights, stored
 
 DTYPES = {"bf16": torch.bfloat16, "f32": torch.float32}
@@ -33,8 +35,8 @@ def gradients_of(weights: Weights) -> Weights:
     return {n: torch.zeros_like(w) if w.grad is None else w.grad for n, w in weights.items()}
 
 
-def schedule_of(metadata: dict[str, str], head_dim: int) -> Schedule:
-    return Schedule(int(metadata["total_steps"]), head_dim, int(metadata["block_tokens"]))
+def schedule_of(record: Record, metadata: dict[str, str], head_dim: int) -> Schedule:
+    return Schedule(record, int(metadata["total_steps"]), head_dim, int(metadata["block_tokens"]))
 
 
 def check_stage(schedule: Schedule, step: int, metadata: dict[str, str]) -> None:
@@ -48,8 +50,8 @@ def check_stage(schedule: Schedule, step: int, metadata: dict[str, str]) -> None
 
 
 def run_init(args: argparse.Namespace) -> None:
-    save_weights(args.out, initial_weights(args.vocab, args.dim, args.heads, args.mlp_dim,
-                                           args.seed, args.dense))
+    save_weights(args.out, initial_weights(RECORDS[args.record], args.vocab, args.dim, args.heads,
+                                           args.mlp_dim, args.seed, args.dense))
 
 
 def run_grads(args: argparse.Namespace) -> None:
@@ -57,8 +59,9 @@ def run_grads(args: argparse.Namespace) -> None:
     with safe_open(args.tokens, "pt") as dump:
         metadata = dump.metadata()
         weights = load_weights(args.init, args.device)
-        model = RecordModel(weights, DTYPES[args.precision])
-        schedule, step = schedule_of(metadata, model.head_dim), int(metadata["schedule_step"])
+        model = RecordModel(weights, RECORDS[args.record], DTYPES[args.precision])
+        schedule = schedule_of(model.record, metadata, model.head_dim)
+        step = int(metadata["schedule_step"])
         check_stage(schedule, step, metadata)
         for k in range(int(metadata["batches"])):
             batch = Batch(*(dump.get_tensor(f"{part}.{k}").long().to(args.device)
@@ -76,14 +79,16 @@ def run_update(args: argparse.Namespace) -> None:
     with safe_open(args.grads, "pt") as dump:
         metadata = dump.metadata()
         weights = load_weights(args.init, args.device)
-        head_dim = RecordModel(weights).head_dim
-        schedule, step = schedule_of(metadata, head_dim), int(metadata["schedule_step"])
-        optimizer = RecordOptimizer({n: w.detach() for n, w in weights.items()})
+        model = RecordModel(weights, RECORDS[args.record])
+        schedule = schedule_of(model.record, metadata, model.head_dim)
+        step = int(metadata["schedule_step"])
+        optimizer = RecordOptimizer({n: w.detach() for n, w in weights.items()}, model.record)
         for k in range(int(metadata["batches"])):
             slots = len(dump.get_tensor(f"tokens.{k}"))
             mean = {n: dump.get_tensor(f"grad.{k}.{n}").to(args.device).reshape(w.shape) / slots
                     for n, w in weights.items()}
-            optimizer.step(mean, schedule.lr_multiplier(step + k), schedule.momentum(step + k))
+            optimizer.step(mean, step + k, schedule.lr_multiplier(step + k),
+                           schedule.momentum(step + k))
     save_file({f"after.{n}": stored(n, w) for n, w in optimizer.w.items()}, args.out, metadata)
 
 
@@ -91,11 +96,12 @@ def run_train(args: argparse.Namespace) -> None:
     if args.init:
         weights = load_weights(args.init, args.device)
     else:
-        drawn = initial_weights(args.vocab, args.dim, args.heads, args.mlp_dim, args.seed, False)
+        drawn = initial_weights(RECORDS[args.record], args.vocab, args.dim, args.heads,
+                                args.mlp_dim, args.seed, False)
         weights = {n: w.to(args.device).float().requires_grad_(True) for n, w in drawn.items()}
-    model = RecordModel(weights, DTYPES[args.precision])
-    optimizer = RecordOptimizer({n: w.detach() for n, w in weights.items()})
-    schedule = Schedule(args.steps, model.head_dim, args.block_tokens)
+    model = RecordModel(weights, RECORDS[args.record], DTYPES[args.precision])
+    optimizer = RecordOptimizer({n: w.detach() for n, w in weights.items()}, model.record)
+    schedule = Schedule(model.record, args.steps, model.head_dim, args.block_tokens)
     batches = shard_batches.global_batches(
         shard_batches.find_shards(args.train_files), args.slots, args.batch_tokens // args.slots,
         args.max_seq_len, args.epochs)
@@ -109,7 +115,7 @@ def run_train(args: argparse.Namespace) -> None:
                             for t in (batch.tokens, batch.targets, batch.boundaries)))
             losses = add_gradients(model, batch, schedule.stage(step), args.slots_per_pass)
             mean = {n: g / args.slots for n, g in gradients_of(weights).items()}
-            optimizer.step(mean, schedule.lr_multiplier(step), schedule.momentum(step))
+            optimizer.step(mean, step, schedule.lr_multiplier(step), schedule.momentum(step))
             for w in weights.values():
                 w.grad = None
             record = {"step": step + 1, "loss": losses.double().sum().item() / args.batch_tokens,
@@ -158,6 +164,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
         train.add_argument(f"--{flag}", type=int, default=value)
     add_size_flags(train)
     add_pass_flags(train)
+    for command in (init, grads, update, train):
+        command.add_argument("--record", choices=RECORDS, default="muon_custom_sizing")
     return parser.parse_args(argv)
 
 

@@ -1,0 +1,181 @@
+// Gradients that wait for a later step: clearing, checkpoints without --deterministic, lost ones;
+// and what the table of such a recipe may not say.
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "comm/test_ranks.h"
+#include "gtest/gtest.h"
+#include "kernels/testing/testing.h"
+#include "optim/sharded_optimizer.h"
+#include "optim/toy.h"
+
+namespace optim {
+namespace {
+
+using kernels::DType;
+using kernels::ParameterSpec;
+using Weights = std::vector<std::vector<double>>;
+
+// ToyConfigB: what is updated every how many steps.
+int Every(const std::string& label) {
+  return label == "embed" ? 3 : label == "scalars" || label == "lm_head" ? 2 : 1;
+}
+
+TEST(WaitingGradients, OnlyWhatWasUsedIsCleared) {
+  comm::RunRanks(1, [&](comm::Communicator& comm, kernels::Queue& queue) {
+    ToyRank rank(ToyConfigB(), ToySpecs(2, 3), comm, false);
+    const auto is_zero = [&](size_t i) {
+      const kernels::Tensor grad = rank.toy.parameters()[i].grad;
+      return std::all_of(grad.f32(), grad.f32() + grad.size(), [](float g) { return g == 0; });
+    };
+    rank.toy.SetGradients(rank.run, 9);
+    rank.optimizer->ClearGradients(queue);  // before the first step: all
+    queue.Synchronize();
+    for (size_t i = 0; i < rank.toy.parameters().size(); ++i) EXPECT_TRUE(is_zero(i)) << i;
+    for (int step = 0; step < 6; ++step) {
+      ASSERT_TRUE(rank.Train(step, step + 1, queue).ok());
+      rank.optimizer->ClearGradients(queue);
+      queue.Synchronize();
+      for (size_t i = 0; i < rank.toy.parameters().size(); ++i) {
+        const std::string& label = rank.toy.parameters()[i].spec.label;
+        EXPECT_EQ(is_zero(i), (step + 1) % Every(label) == 0) << label << " after step " << step;
+      }
+    }
+  });
+}
+
+struct Snapshot {
+  Weights weights;
+  OptimizerState state;
+};
+
+Snapshot Train(int ranks, const Snapshot* from, int begin, int end) {
+  Snapshot snapshot;
+  comm::RunRanks(ranks, [&](comm::Communicator& comm, kernels::Queue& queue) {
+    ToyRank rank(ToyConfigB(), ToySpecs(), comm, false);
+    if (from != nullptr) {
+      const absl::Status loaded = rank.optimizer->LoadState(from->state, queue);
+      ASSERT_TRUE(loaded.ok()) << loaded;
+      rank.toy.SetWeights(from->weights);
+    }
+    ASSERT_TRUE(rank.Train(begin, end, queue).ok());
+    auto state = rank.optimizer->GatherState(queue);
+    ASSERT_TRUE(state.ok()) << state.status();
+    // Gathering leaves this run's own sums as they are.
+    ASSERT_TRUE(rank.optimizer->GatherState(queue).ok());
+    if (comm.rank() == 0) snapshot = {rank.toy.Weights(), *std::move(state)};
+  });
+  return snapshot;
+}
+
+// One tensor holds the sum over all slots, and rank 0 goes on with it. Alone, the bits stay. With
+// more ranks sums differ in the last bits of f32, which shows as one rounding of a bf16 weight, or
+// of a moment in an update of at most 0.04.
+TEST(WaitingGradients, ResumeWithoutDeterministic) {
+  const Snapshot unbroken = Train(1, nullptr, 0, 2), alone = Train(1, nullptr, 0, 1);
+  EXPECT_EQ(Train(1, &alone, 1, 2).weights, unbroken.weights);
+  const Snapshot three = Train(3, nullptr, 0, 1);
+  const std::vector<ParameterSpec> specs = ToySpecs();
+  const Weights got = Train(2, &three, 1, 2).weights;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    if (Every(specs[i].label) != 2) continue;
+    for (size_t j = 0; j < got[i].size(); ++j) {
+      EXPECT_NEAR(got[i][j], unbroken.weights[i][j],
+                  std::ldexp(1.0, -7) * std::fabs(unbroken.weights[i][j]) + 4e-4)
+          << specs[i].name;
+    }
+  }
+}
+
+// A run that stopped at gradients that were not finite has lost those that waited: its state is
+// refused, with the reason.
+TEST(WaitingGradients, LostOnesAreMissed) {
+  comm::RunRanks(1, [&](comm::Communicator& comm, kernels::Queue& queue) {
+    ToyRank rank(ToyConfigB(), ToySpecs(2, 3), comm, false);
+    ASSERT_TRUE(rank.Train(0, 2, queue).ok());
+    rank.optimizer->ForgetUpdates(1);
+    const OptimizerState state = *rank.optimizer->GatherState(queue);
+    EXPECT_EQ(state.updates, 1);
+    const absl::Status status = rank.optimizer->LoadState(state, queue);
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_NE(std::string(status.message()).find("resume from an earlier checkpoint"),
+              std::string::npos)
+        << status;
+  });
+}
+
+// A zero guard keeps moments, momentum and second moments, whatever is in the gradients.
+TEST(WaitingGradients, ZeroGuardLeavesNorMuonsState) {
+  comm::RunRanks(2, [&](comm::Communicator& comm, kernels::Queue& queue) {
+    ToyRank rank(ToyConfigB(), ToySpecs(2, 3), comm, true);
+    ASSERT_TRUE(rank.Train(0, 2, queue).ok());
+    const Weights weights = rank.toy.Weights();
+    const OptimizerState state = *rank.optimizer->GatherState(queue);
+    for (const kernels::Parameter& parameter : rank.toy.parameters()) {
+      std::fill_n(parameter.grad.f32(), parameter.grad.size(), NAN);
+    }
+    const kernels::testing::HostTensor guard(DType::kI32, {1});
+    ASSERT_TRUE(rank.optimizer->Step(ToyRank::RatesAt(2), guard, queue).ok());
+    queue.Synchronize();
+    EXPECT_EQ(rank.toy.Weights(), weights);
+    const OptimizerState after = *rank.optimizer->GatherState(queue);
+    for (const StateTensor& tensor : state.tensors) {
+      if (tensor.name.rfind("adam.pending/", 0) == 0) continue;  // gone with the step
+      const StateTensor* now = FindState(after, tensor.name);
+      ASSERT_TRUE(now != nullptr) << tensor.name;
+      EXPECT_EQ(now->bytes, tensor.bytes) << tensor.name;
+    }
+  });
+}
+
+// Members of one group go by rates of their own: "1.mlp" by twice the others'.
+TEST(WaitingGradients, RatesOfMembersOfOneGroupDiffer) {
+  const std::vector<ParameterSpec> specs = ToySpecs(0, 3);
+  OptimizerConfig equal = ToyConfigB();
+  equal.table.back().named.clear();
+  const auto moved = [&](const OptimizerConfig& config) {
+    Weights weights;
+    comm::RunRanks(1, [&](comm::Communicator& comm, kernels::Queue& queue) {
+      ToyRank rank(config, specs, comm, true);
+      for (const kernels::Parameter& p : rank.toy.parameters()) {
+        std::fill_n(static_cast<char*>(p.value.data()), p.value.bytes(), 0);
+      }
+      ASSERT_TRUE(rank.Train(0, 1, queue).ok());
+      weights = rank.toy.Weights();
+    });
+    return weights;
+  };
+  const Weights two = moved(ToyConfigB()), one = moved(equal);
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const double factor = specs[i].name == "blocks.1.mlp" ? 2 : 1;
+    for (size_t j = 0; j < one[i].size(); ++j) EXPECT_EQ(two[i][j], factor * one[i][j]);
+  }
+}
+
+TEST(WaitingGradients, TablesThatCannotBe) {
+  const auto error = [](const OptimizerConfig& config) {
+    const auto layout = PlanStep(config, ToySpecs(10, 22));  // in two groups of 16
+    EXPECT_EQ(layout.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(layout.status().message());
+  };
+  OptimizerConfig config = ToyConfigB();
+  config.table.back().named[0].suffix = ".up";
+  EXPECT_NE(error(config).find("no parameter's name ends in \".up\""), std::string::npos);
+  config = ToyConfigB();
+  config.table.back().named.push_back({.suffix = "s.1.mlp"});
+  EXPECT_NE(error(config).find("both \"1.mlp\" and \"s.1.mlp\" fit blocks.1.mlp"),
+            std::string::npos);
+  config = ToyConfigB();
+  config.table.back().every = 2;
+  EXPECT_NE(error(config).find("every is 2"), std::string::npos);
+  config = ToyConfigB();
+  config.table.back().moment_dtype = DType::kBF16;
+  EXPECT_NE(error(config).find("choose grouping by_label"), std::string::npos);
+  config.grouping = Grouping::kByLabel;
+  EXPECT_TRUE(PlanStep(config, ToySpecs(10, 22)).ok());
+}
+
+}  // namespace
+}  // namespace optim

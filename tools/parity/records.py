@@ -1,0 +1,32 @@
+"""What distinguishes the records, as data."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    scalars: int
+    backout_layer: int | None  # whose output the last scalar takes out of the stream again
+    scheduled: int
+    extension: int
+    momentum_cooldown: int
+    final_in_extension: bool  # the extension trains at the windows of the last rotary table
+    beta1: float
+    adam_every: int  # Adam steps where (s + 1) % adam_every == 0, on the sum of the gradients
+    matrix_lr: float
+    c_fc_factor: float
+    normuon: bool  # and Polar Express in place of Newton-Schulz
+
+
+RECORDS = {
+    "muon_custom_sizing": Record(
+        scalars=72, backout_layer=None, scheduled=1640, extension=40, momentum_cooldown=0,
+        final_in_extension=False, beta1=0.8, adam_every=1, matrix_lr=0.05, c_fc_factor=1,
+        normuon=False),
+    "fix_muon_lr": Record(
+        scalars=62, backout_layer=8, scheduled=2245, extension=40, momentum_cooldown=50,
+        final_in_extension=True, beta1=0.65, adam_every=2, matrix_lr=0.03, c_fc_factor=2,
+        normuon=True),
+}

@@ -1,0 +1,32 @@
+#include "tools/recipes/demo.h"
+
+#include <utility>
+
+#include "third_party/absl_compat/status_macros.h"
+
+namespace tools {
+
+absl::StatusOr<Recipe> DemoOf(Recipe full, int64_t steps) {
+  Recipe demo = std::move(full);
+  demo.preset = "demo";
+  demo.target_val_loss = 0;
+  demo.model.dim = 128;
+  demo.model.heads = 2;
+  demo.model.head_dim = 64;
+  demo.model.mlp_dim = 512;
+  ABSL_RETURN_IF_ERROR(model::Validate(demo.model));
+  // Fortunes have 180 bytes on average, and many of them fit into a slot.
+  demo.data.max_doc_len = 512;
+  demo.data.max_documents = 128;
+  demo.data.val_tokens = 32'768;
+  demo.data.val_slot_tokens = 4'096;
+  demo.data.val_max_documents = 1'024;
+  demo.schedules = sched::Rescaled(demo.schedules, steps);
+  demo.schedules.window.block_tokens = 16;
+  demo.schedules.rotary.head_dim = 64;
+  demo.schedules.batch.stages[0].tokens = 4'096;
+  demo.schedules.validation.every = 10;
+  return demo;
+}
+
+}  // namespace tools
