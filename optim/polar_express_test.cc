@@ -4,9 +4,9 @@
 #include <cmath>
 
 #include "gtest/gtest.h"
-#include "kernels/cpu/cpu_backend.h"
 #include "kernels/testing/testing.h"
 #include "optim/oracle.h"
+#include "optim/orthogonalizer_testing.h"
 
 namespace optim {
 namespace {
@@ -16,23 +16,7 @@ using kernels::testing::HostTensor;
 using kernels::testing::RandomTensor;
 
 std::vector<double> Orthogonalized(const HostTensor& u) {
-  const std::unique_ptr<kernels::Queue> queue = kernels::MakeCpuQueue(2);
-  const PolarExpress polar_express;
-  const kernels::Tensor t = u.get();
-  HostTensor o(DType::kBF16, t.dims());
-  HostTensor workspace(DType::kBF16,
-                       {polar_express.WorkspaceElements(t.dim(0), t.dim(1), t.dim(2))});
-  polar_express.Orthogonalize(u, workspace, o, *queue);
-  queue->Synchronize();
-  return o.ToDouble();
-}
-
-Matrix Golden6x12() {
-  Matrix g;
-  for (int i = 0; i < 6; ++i) {
-    for (int j = 0; j < 12; ++j) g.push_back((7 * i + 13 * j + 5 * i * j) % 11 - 5);
-  }
-  return g;
+  return optim::Orthogonalized(PolarExpress(), u);
 }
 
 TEST(PolarExpress, T1_35_ScalarMap) {

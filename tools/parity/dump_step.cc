@@ -2,6 +2,7 @@
 // safetensors file. See README.md beside this file and step_dump.h.
 #include <cstdint>
 #include <cstdio>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -14,9 +15,9 @@
 #include "third_party/absl_compat/status_macros.h"
 #include "tools/checkpoint/safetensors.h"
 #include "tools/flag_names.h"
-#include "tools/parity/queue_choice.h"
 #include "tools/parity/step_dump.h"
 #include "tools/recipes/recipe.h"
+#include "tools/trainer/device.h"
 #include "tools/trainer/exit_code.h"
 #include "tools/trainer/train_config.h"
 #include "tools/working_folder.h"
@@ -70,6 +71,9 @@ absl::StatusOr<TrainConfig> ConfigFromFlags() {
 }
 
 absl::Status CheckFlags() {
+  if (absl::GetFlag(FLAGS_backend).empty()) {
+    return absl::InvalidArgumentError("--backend=: must be cpu or cuda");
+  }
   for (const auto* flag : {&FLAGS_init_from, &FLAGS_train_files, &FLAGS_out}) {
     if (absl::GetFlag(*flag).empty()) {
       return absl::InvalidArgumentError("give --init_from, --train_files and --out");
@@ -96,11 +100,13 @@ absl::Status Run(const std::vector<char*>& positional) {
   const StepDumpOptions options{.schedule_step = absl::GetFlag(FLAGS_schedule_step),
                                 .batches = static_cast<int>(absl::GetFlag(FLAGS_batches)),
                                 .update = absl::GetFlag(FLAGS_update)};
+  ABSL_ASSIGN_OR_RETURN(const Device device,
+                        OpenDevice(absl::GetFlag(FLAGS_backend), /*index=*/0, "backend"));
   ABSL_ASSIGN_OR_RETURN(
-      const QueueChoice choice,
-      OpenQueue(absl::GetFlag(FLAGS_backend), static_cast<int>(absl::GetFlag(FLAGS_threads))));
-  ABSL_ASSIGN_OR_RETURN(SafetensorsFile file,
-                        DumpStep(config, options, *choice.backend, *choice.queue));
+      const std::unique_ptr<kernels::Queue> queue,
+      device.make_queue(
+          {.threads = static_cast<int>(absl::GetFlag(FLAGS_threads)), .deterministic = true}));
+  ABSL_ASSIGN_OR_RETURN(SafetensorsFile file, DumpStep(config, options, *device.backend, *queue));
   file.metadata["backend"] = absl::GetFlag(FLAGS_backend);
   return WriteSafetensors(absl::GetFlag(FLAGS_out), file);
 }

@@ -24,12 +24,12 @@ Device OpenCpu() {
   return device;
 }
 
-absl::StatusOr<Device> OpenCuda(int index) {
+absl::StatusOr<Device> OpenCuda(int index, absl::string_view flag) {
 #ifdef NANOSPEED_CUDA
   absl::StatusOr<kernels::CudaDeviceInfo> info = kernels::DescribeCudaDevice(index);
   if (!info.ok()) {
-    return absl::Status(info.status().code(), absl::StrCat(info.status().message(),
-                                                           " (--device=cpu runs without a GPU)"));
+    return absl::Status(info.status().code(), absl::StrCat(info.status().message(), " (--", flag,
+                                                           "=cpu runs without a GPU)"));
   }
   Device device;
   device.kind = "cuda";
@@ -44,8 +44,8 @@ absl::StatusOr<Device> OpenCuda(int index) {
   return device;
 #else
   (void)index;
-  return absl::InvalidArgumentError(
-      "--device=cuda: this program was built without CUDA; build it with --config=cuda");
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--", flag, "=cuda: this program was built without CUDA; build it with --config=cuda"));
 #endif
 }
 
@@ -59,12 +59,12 @@ absl::string_view DefaultDeviceKind() {
 #endif
 }
 
-absl::StatusOr<Device> OpenDevice(absl::string_view kind, int index) {
+absl::StatusOr<Device> OpenDevice(absl::string_view kind, int index, absl::string_view flag) {
   if (kind.empty()) kind = DefaultDeviceKind();
   if (kind == "cpu") return OpenCpu();
-  if (kind == "cuda") return OpenCuda(index);
+  if (kind == "cuda") return OpenCuda(index, flag);
   return absl::InvalidArgumentError(
-      absl::StrCat("--device=", kind, ": no such device; cpu and cuda are known"));
+      absl::StrCat("--", flag, "=", kind, ": no such device; cpu and cuda are known"));
 }
 
 }  // namespace tools
