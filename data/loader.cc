@@ -17,6 +17,48 @@ constexpr size_t kReadAhead = 2;  // batches
 // Tokens of the shard that a batch takes, if no document is cut.
 int64_t BatchTokens(const BatchOptions& batch) { return batch.slots * (batch.slot_tokens + 1); }
 
+// Index of the stage that `step` belongs to.
+size_t StageAt(const LoaderOptions& options, int64_t step) {
+  size_t stage = options.stages.size() - 1;
+  while (stage > 0 && step < options.stages[stage].first_step) --stage;
+  return stage;
+}
+
+const BatchOptions& BatchAt(const LoaderOptions& options, int64_t step) {
+  return options.stages[StageAt(options, step)].batch;
+}
+
+// Input tokens of the batches of `steps` steps from `first_step` on.
+int64_t InputTokens(const LoaderOptions& options, int64_t first_step, int64_t steps) {
+  int64_t tokens = 0;
+  const int64_t end = first_step + steps;
+  while (first_step < end) {
+    const size_t stage = StageAt(options, first_step);
+    const bool last = stage + 1 == options.stages.size();
+    const int64_t stage_end = last ? end : std::min(end, options.stages[stage + 1].first_step);
+    const BatchOptions& batch = options.stages[stage].batch;
+    tokens += (stage_end - first_step) * batch.slots * batch.slot_tokens;
+    first_step = stage_end;
+  }
+  return tokens;
+}
+
+absl::Status ValidateStages(const std::vector<LoaderStage>& stages) {
+  if (stages.empty() || stages.front().first_step != 0) {
+    return absl::InvalidArgumentError(
+        "the stages of the batches must begin with one whose first step is 0");
+  }
+  for (size_t i = 0; i < stages.size(); ++i) {
+    if (i > 0 && stages[i].first_step <= stages[i - 1].first_step) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "stage ", i, " of the batches begins at step ", stages[i].first_step,
+          ", the one before at ", stages[i - 1].first_step, "; their first steps must ascend"));
+    }
+    ABSL_RETURN_IF_ERROR(ValidateBatchOptions(stages[i].batch));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 // The run's shards with their documents. A shard is scanned once, when first asked for: here a
@@ -85,12 +127,16 @@ class ShardTable {
 
 namespace {
 
-absl::Status CheckLargeEnough(const LoaderOptions& options, const ShardTable& shards) {
+absl::Status CheckLargeEnough(const LoaderOptions& options, int64_t first_step,
+                              const ShardTable& shards) {
   int64_t largest = 0;
   for (int64_t file = 0; file < shards.size(); ++file) {
     if (shards.tokens(file) > shards.tokens(largest)) largest = file;
   }
-  const int64_t needed = BatchTokens(options.batch);
+  int64_t needed = 0;
+  for (size_t i = StageAt(options, first_step); i < options.stages.size(); ++i) {
+    needed = std::max(needed, BatchTokens(options.stages[i].batch));
+  }
   if (shards.tokens(largest) >= needed) return absl::OkStatus();
   return absl::OutOfRangeError(absl::StrCat(
       options.files[largest], ": a batch needs ", needed, " tokens of one shard, the largest of ",
@@ -116,27 +162,52 @@ absl::Status CheckStart(const LoaderOptions& options, LoaderState start, ShardTa
   return absl::OkStatus();
 }
 
-// An error about the shard's tokens says which.
-absl::StatusOr<std::optional<BatchPlan>> Plan(const LoaderOptions& options,
+// The batch of `step`. An error about the shard's tokens says which.
+absl::StatusOr<std::optional<BatchPlan>> Plan(const LoaderOptions& options, int64_t step,
                                               const ShardTable::Documents& documents,
                                               LoaderState at) {
   absl::StatusOr<std::optional<BatchPlan>> plan =
-      PlanBatch(options.batch, documents.bos, static_cast<int64_t>(documents.tokens.size()),
-                at.next_document);
+      PlanBatch(BatchAt(options, step), documents.bos,
+                static_cast<int64_t>(documents.tokens.size()), at.next_document);
   if (plan.ok()) return plan;
   return absl::Status(plan.status().code(),
                       absl::StrCat(options.files[at.file], ": ", plan.status().message()));
 }
 
-absl::StatusOr<int64_t> CountBatches(const LoaderOptions& options, LoaderState at,
-                                     ShardTable* shards) {
-  ABSL_ASSIGN_OR_RETURN(const ShardTable::Documents* documents, shards->Get(at.file));
-  for (int64_t batches = 0;; ++batches) {
-    ABSL_ASSIGN_OR_RETURN(const std::optional<BatchPlan> plan, Plan(options, *documents, at));
-    if (!plan) return batches;
-    at.next_document = plan->next_document;
+// How many batches shards hold. Remembers those that were read from their front, so that many
+// epochs of the same shards take no longer than one.
+class BatchCounter {
+ public:
+  BatchCounter(const LoaderOptions& options, ShardTable* shards)
+      : options_(options), shards_(shards), whole_(options.stages.size() * shards->size(), -1) {}
+
+  // Of the rest of shard at.file, the first of them the batch of `step`. Steps never fall from call
+  // to call, so a count that reached into the next stage is not looked up again.
+  absl::StatusOr<int64_t> Count(LoaderState at, int64_t step) {
+    const size_t stage = StageAt(options_, step);
+    int64_t& whole = whole_[stage * shards_->size() + at.file];
+    // `step + whole` is the batch that could not be filled: it too has to be of this stage.
+    if (at.next_document == 0 && whole >= 0 && StageAt(options_, step + whole) == stage) {
+      return whole;
+    }
+    const bool from_front = at.next_document == 0;
+    ABSL_ASSIGN_OR_RETURN(const ShardTable::Documents* documents, shards_->Get(at.file));
+    for (int64_t batches = 0;; ++batches) {
+      ABSL_ASSIGN_OR_RETURN(const std::optional<BatchPlan> plan,
+                            Plan(options_, step + batches, *documents, at));
+      if (!plan) {
+        if (from_front) whole = batches;
+        return batches;
+      }
+      at.next_document = plan->next_document;
+    }
   }
-}
+
+ private:
+  const LoaderOptions& options_;
+  ShardTable* const shards_;
+  std::vector<int64_t> whole_;  // by stage and file; -1: not known
+};
 
 void Add(const BatchStats& more, BatchStats* stats) {
   stats->documents += more.documents;
@@ -147,23 +218,30 @@ void Add(const BatchStats& more, BatchStats* stats) {
 
 }  // namespace
 
-TrainLoader::TrainLoader(const LoaderOptions& options, LoaderState start,
+TrainLoader::TrainLoader(const LoaderOptions& options, LoaderState start, int64_t first_step,
                          std::unique_ptr<ShardTable> shards)
-    : options_(options), start_(start), shards_(std::move(shards)), state_(start) {}
+    : options_(options),
+      start_(start),
+      first_step_(first_step),
+      shards_(std::move(shards)),
+      state_(start) {}
 
 absl::StatusOr<std::unique_ptr<TrainLoader>> TrainLoader::Create(const LoaderOptions& options,
-                                                                 LoaderState start) {
+                                                                 LoaderState start,
+                                                                 int64_t first_step) {
+  CHECK_GE(first_step, 0);
   if (options.files.empty()) return absl::InvalidArgumentError("no training file");
   if (options.epochs < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("--epochs=", options.epochs, ": must be at least 1"));
   }
-  ABSL_RETURN_IF_ERROR(ValidateBatchOptions(options.batch));
+  ABSL_RETURN_IF_ERROR(ValidateStages(options.stages));
   ABSL_ASSIGN_OR_RETURN(std::unique_ptr<ShardTable> shards,
                         ShardTable::Open(options.files, options.token_map));
-  ABSL_RETURN_IF_ERROR(CheckLargeEnough(options, *shards));
+  ABSL_RETURN_IF_ERROR(CheckLargeEnough(options, first_step, *shards));
   ABSL_RETURN_IF_ERROR(CheckStart(options, start, shards.get()));
-  std::unique_ptr<TrainLoader> loader(new TrainLoader(options, start, std::move(shards)));
+  std::unique_ptr<TrainLoader> loader(
+      new TrainLoader(options, start, first_step, std::move(shards)));
   loader->reader_ = std::thread(&TrainLoader::Read, loader.get());
   return loader;
 }
@@ -233,13 +311,15 @@ absl::Status TrainLoader::ReadShard(LoaderState at, LoaderStats* stats) {
   const int64_t before = stats->batches;
   if (from_front) stats->tokens_before_first_bos += documents->bos.front();
   while (true) {
-    ABSL_ASSIGN_OR_RETURN(const std::optional<BatchPlan> plan, Plan(options_, *documents, at));
+    const int64_t step = first_step_ + stats->batches;
+    ABSL_ASSIGN_OR_RETURN(const std::optional<BatchPlan> plan,
+                          Plan(options_, step, *documents, at));
     if (!plan) break;
     at.next_document = plan->next_document;
     ++stats->batches;
     Add(plan->stats, &stats->documents);
     auto batch = std::make_shared<const GlobalBatch>(
-        BuildBatch(options_.batch, *plan, documents->tokens, options_.token_map));
+        BuildBatch(BatchAt(options_, step), *plan, documents->tokens, options_.token_map));
     if (!Push({std::move(batch), at, *stats})) {
       return absl::CancelledError("the loader is going away");
     }
@@ -256,29 +336,27 @@ absl::Status TrainLoader::CheckEnough(int64_t steps) const {
   int64_t found = 0;
   int64_t present = 0;  // tokens
   LoaderState at = start_;
-  std::vector<int64_t> whole(shards_->size(), -1);  // batches of a shard read from its front
+  BatchCounter counter(options_, shards_.get());
   for (; at.epoch < options_.epochs && found < steps; ++at.epoch, at.file = 0) {
+    const bool whole_epoch = at.file == 0 && at.next_document == 0;
+    const int64_t before = found;
     for (; at.file < shards_->size() && found < steps; ++at.file, at.next_document = 0) {
-      int64_t batches = at.next_document == 0 ? whole[at.file] : -1;
-      if (batches < 0) {
-        ABSL_ASSIGN_OR_RETURN(batches, CountBatches(options_, at, shards_.get()));
-      }
-      if (at.next_document == 0) whole[at.file] = batches;
+      ABSL_ASSIGN_OR_RETURN(const int64_t batches, counter.Count(at, first_step_ + found));
       found += batches;
       present += shards_->tokens(at.file);
     }
-    // An epoch without a batch: further ones would be as empty.
-    if (std::all_of(whole.begin(), whole.end(), [](int64_t count) { return count == 0; })) break;
+    // Further epochs would be as empty.
+    if (whole_epoch && found == before) break;
   }
   if (found >= steps) return absl::OkStatus();
-  const int64_t batch_tokens = options_.batch.slots * options_.batch.slot_tokens;
   return absl::OutOfRangeError(absl::StrCat(
-      steps, " steps need ", steps * batch_tokens, " training tokens; ", options_.files.front(),
+      steps, " steps need ", InputTokens(options_, first_step_, steps), " training tokens; ",
+      options_.files.front(),
       shards_->size() > 1 ? absl::StrCat(" and ", shards_->size() - 1, " more") : "", " hold ",
       present, " in ", options_.epochs,
       " epochs from where the run starts, of which whole batches and document limits leave ", found,
-      " steps of ", batch_tokens, " tokens; raise --epochs, lower --steps (at most ", found,
-      ") or give more files"));
+      " steps with ", InputTokens(options_, first_step_, found),
+      " tokens; raise --epochs, lower --steps (at most ", found, ") or give more files"));
 }
 
 }  // namespace data

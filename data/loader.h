@@ -18,9 +18,15 @@
 
 namespace data {
 
-struct LoaderOptions {
-  std::vector<std::string> files;  // in the order of use
+// The shape of the batches from a step of the run on.
+struct LoaderStage {
+  int64_t first_step = 0;
   BatchOptions batch;
+};
+
+struct LoaderOptions {
+  std::vector<std::string> files;   // in the order of use
+  std::vector<LoaderStage> stages;  // by ascending first_step, the first's is 0
   TokenMap token_map;
   int epochs = 1;  // times that the files are gone through
 };
@@ -37,7 +43,11 @@ struct LoaderStats {
 class ShardTable;
 
 // Next, State and Stats are for one thread. The batches depend on the options and the start
-// alone; a loader that starts at the State() of another goes on with the same batches.
+// alone; a loader that starts at the State() of another, and at the step of its next batch, goes on
+// with the same batches.
+//
+// Each call of Next is a step. The batch of a stage's first step has that stage's shape already,
+// and begins at the document where the batch before ended.
 //
 // At the end of a shard the batch that cannot be filled is dropped as a whole, and the next
 // shard begins. A shard without a single batch is skipped and counted.
@@ -45,9 +55,10 @@ class TrainLoader {
  public:
   // Opens all files and checks their headers; reads the first shard completely. A shard's
   // tokens are checked before it is used: a token outside the vocabulary is DataLoss, a shard
-  // without BOS is InvalidArgument. OutOfRange if no file is large enough for one batch.
+  // without BOS is InvalidArgument. OutOfRange if no file is large enough for one batch of each
+  // stage from `first_step` on, the step of the first batch. CHECKs first_step >= 0.
   static absl::StatusOr<std::unique_ptr<TrainLoader>> Create(const LoaderOptions& options,
-                                                             LoaderState start);
+                                                             LoaderState start, int64_t first_step);
   ~TrainLoader();
   TrainLoader(const TrainLoader&) = delete;
   TrainLoader& operator=(const TrainLoader&) = delete;
@@ -72,7 +83,8 @@ class TrainLoader {
     LoaderStats stats;
   };
 
-  TrainLoader(const LoaderOptions& options, LoaderState start, std::unique_ptr<ShardTable> shards);
+  TrainLoader(const LoaderOptions& options, LoaderState start, int64_t first_step,
+              std::unique_ptr<ShardTable> shards);
   void Read();               // the thread
   absl::Status ReadFiles();  // Cancelled when the loader goes away
   absl::Status ReadShard(LoaderState at, LoaderStats* stats);
@@ -80,6 +92,7 @@ class TrainLoader {
 
   const LoaderOptions options_;
   const LoaderState start_;
+  const int64_t first_step_;
   const std::unique_ptr<ShardTable> shards_;
   LoaderState state_;
   LoaderStats stats_;

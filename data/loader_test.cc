@@ -3,13 +3,12 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "data/loader_testing.h"
 #include "data/shard.h"
 #include "gtest/gtest.h"
 
@@ -19,31 +18,10 @@ namespace {
 constexpr int kSlots = 4;
 constexpr int64_t kSlotTokens = 32;
 
-std::string Path(const std::string& name) {
-  return ::testing::TempDir() + "/loader_test_" + name + ".bin";
-}
-
-std::string Write(const std::string& name, const std::vector<uint16_t>& tokens) {
-  EXPECT_TRUE(WriteShard(Path(name), tokens).ok());
-  return Path(name);
-}
-
-// Documents of 1 to 40 tokens after a tail of 7; the tokens tell shards apart.
-std::vector<uint16_t> RandomTokens(int size, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::vector<uint16_t> tokens;
-  int left = 7;
-  while (static_cast<int>(tokens.size()) < size) {
-    tokens.push_back(left == 0 ? kGpt2Bos : static_cast<uint16_t>(random() % 50000));
-    left = left == 0 ? static_cast<int>(random() % 40) : left - 1;
-  }
-  return tokens;
-}
-
 LoaderOptions Options(std::vector<std::string> files, int epochs = 1) {
   LoaderOptions options;
   options.files = std::move(files);
-  options.batch = {kSlots, kSlotTokens, /*max_doc_len=*/24, /*max_documents=*/64};
+  options.stages = {{0, {kSlots, kSlotTokens, /*max_doc_len=*/24, /*max_documents=*/64}}};
   options.epochs = epochs;
   return options;
 }
@@ -52,49 +30,6 @@ LoaderOptions ThreeShards(int epochs) {
   return Options({Write("a", RandomTokens(2000, 1)), Write("b", RandomTokens(1500, 2)),
                   Write("c", RandomTokens(2500, 3))},
                  epochs);
-}
-
-std::unique_ptr<TrainLoader> Open(const LoaderOptions& options, LoaderState start = {}) {
-  auto loader = TrainLoader::Create(options, start);
-  EXPECT_TRUE(loader.ok()) << loader.status();
-  return *std::move(loader);
-}
-
-struct Step {
-  std::shared_ptr<const GlobalBatch> batch;
-  LoaderState after;
-};
-
-// All batches up to the error that ends them.
-std::vector<Step> Drain(TrainLoader& loader, absl::Status* end) {
-  std::vector<Step> steps;
-  while (true) {
-    const auto batch = loader.Next();
-    if (!batch.ok()) {
-      *end = batch.status();
-      return steps;
-    }
-    steps.push_back({*batch, loader.State()});
-  }
-}
-
-bool Equal(const GlobalBatch& a, const GlobalBatch& b) {
-  if (a.slots.size() != b.slots.size()) return false;
-  for (size_t k = 0; k < a.slots.size(); ++k) {
-    if (a.slots[k].inputs != b.slots[k].inputs || a.slots[k].targets != b.slots[k].targets ||
-        a.slots[k].boundaries != b.slots[k].boundaries) {
-      return false;
-    }
-  }
-  return true;
-}
-
-void ExpectError(const absl::Status& status, absl::StatusCode code,
-                 const std::vector<std::string>& parts) {
-  EXPECT_EQ(status.code(), code) << status;
-  for (const std::string& part : parts) {
-    EXPECT_TRUE(absl::StrContains(status.message(), part)) << part << " in " << status;
-  }
 }
 
 TEST(Loader, IsTheBatcherShardByShard) {
@@ -109,13 +44,13 @@ TEST(Loader, IsTheBatcherShardByShard) {
       const std::vector<int64_t> bos = BosPositions(shard->tokens());
       int64_t next = 0;
       while (true) {
-        const auto plan = PlanBatch(options.batch, bos, shard->tokens().size(), next);
+        const auto plan = PlanBatch(options.stages[0].batch, bos, shard->tokens().size(), next);
         ASSERT_TRUE(plan.ok()) << plan.status();
         if (!*plan) break;
         next = (*plan)->next_document;
         ASSERT_LT(at, steps.size());
-        EXPECT_TRUE(Equal(*steps[at].batch,
-                          BuildBatch(options.batch, **plan, shard->tokens(), options.token_map)));
+        EXPECT_TRUE(Equal(*steps[at].batch, BuildBatch(options.stages[0].batch, **plan,
+                                                       shard->tokens(), options.token_map)));
         EXPECT_EQ(steps[at].after, (LoaderState{epoch, file, next}));
         ++at;
       }
@@ -152,7 +87,7 @@ TEST(Loader, RefusesAPositionOfOtherData) {
   for (const LoaderState start :
        {LoaderState{1, 0, 0}, LoaderState{0, 3, 0}, LoaderState{-1, 0, 0}, LoaderState{0, -1, 0},
         LoaderState{0, 1, 100'000}, LoaderState{0, 1, -1}}) {
-    ExpectError(TrainLoader::Create(options, start).status(), absl::StatusCode::kInvalidArgument,
+    ExpectError(TrainLoader::Create(options, start, 0).status(), absl::StatusCode::kInvalidArgument,
                 {"resume"});
   }
 }
@@ -160,14 +95,14 @@ TEST(Loader, RefusesAPositionOfOtherData) {
 TEST(Loader, D1_ChecksAllHeadersFirst) {
   LoaderOptions options = ThreeShards(1);
   std::filesystem::resize_file(options.files[1], 1024 + 2 * 1499);
-  ExpectError(TrainLoader::Create(options, {}).status(), absl::StatusCode::kDataLoss,
+  ExpectError(TrainLoader::Create(options, {}, 0).status(), absl::StatusCode::kDataLoss,
               {options.files[1], "1500 tokens", "2998 bytes"});
   options.files[1] = Path("empty");
   std::ofstream(options.files[1], std::ios::trunc).close();
-  ExpectError(TrainLoader::Create(options, {}).status(), absl::StatusCode::kDataLoss,
+  ExpectError(TrainLoader::Create(options, {}, 0).status(), absl::StatusCode::kDataLoss,
               {options.files[1], "0 bytes"});  // D10
   options.files.clear();
-  EXPECT_FALSE(TrainLoader::Create(options, {}).ok());
+  EXPECT_FALSE(TrainLoader::Create(options, {}, 0).ok());
 }
 
 TEST(Loader, D2_D3_CountsBeforeTheFirstStep) {
@@ -189,7 +124,7 @@ TEST(Loader, D2_D3_CountsBeforeTheFirstStep) {
 
 TEST(Loader, D6_TooManyDocuments) {
   LoaderOptions options = ThreeShards(1);
-  options.batch.max_documents = 2;
+  options.stages[0].batch.max_documents = 2;
   const std::unique_ptr<TrainLoader> loader = Open(options);
   for (int again = 0; again < 2; ++again) {
     ExpectError(loader->Next().status(), absl::StatusCode::kInvalidArgument,
@@ -201,7 +136,7 @@ TEST(Loader, D6_TooManyDocuments) {
 TEST(Loader, D7_ShardWithoutBos) {
   const std::string bad = Write("no_bos", std::vector<uint16_t>(400, 9));
   const LoaderOptions first = Options({bad, Write("ok", RandomTokens(2000, 5))});
-  ExpectError(TrainLoader::Create(first, {}).status(), absl::StatusCode::kInvalidArgument,
+  ExpectError(TrainLoader::Create(first, {}, 0).status(), absl::StatusCode::kInvalidArgument,
               {bad, "no BOS", "400 tokens"});
   const LoaderOptions second = Options({first.files[1], bad});
   const std::unique_ptr<TrainLoader> loader = Open(second);
@@ -245,7 +180,7 @@ TEST(Loader, D10_SmallShards) {
   const std::unique_ptr<TrainLoader> loader = Open(Options({large, small, large}));
   EXPECT_EQ(Drain(*loader, &end).size(), 2 * alone);
   EXPECT_EQ(loader->Stats().shards_skipped, 1);
-  ExpectError(TrainLoader::Create(Options({small, small}), {}).status(),
+  ExpectError(TrainLoader::Create(Options({small, small}), {}, 0).status(),
               absl::StatusCode::kOutOfRange, {small, "needs 132 tokens", "holds 100"});
 }
 
@@ -263,7 +198,7 @@ TEST(Loader, D12_TokenOutsideTheVocabulary) {
   std::vector<uint16_t> tokens = RandomTokens(2000, 8);
   tokens[1999] = 60000;
   const std::string bad = Write("bad_token", tokens);
-  ExpectError(TrainLoader::Create(Options({bad}), {}).status(), absl::StatusCode::kDataLoss,
+  ExpectError(TrainLoader::Create(Options({bad}), {}, 0).status(), absl::StatusCode::kDataLoss,
               {bad, "60000", "position 1999"});
   const std::unique_ptr<TrainLoader> loader =
       Open(Options({Write("good", RandomTokens(2000, 9)), bad}));

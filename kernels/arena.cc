@@ -20,34 +20,38 @@ TensorId ArenaPlan::Add(std::string name, DType dtype, std::vector<int64_t> dims
 }
 
 absl::StatusOr<Arena> Arena::Create(ArenaPlan plan, Backend& backend) {
-  Arena arena;
-  arena.memory_ = backend.Allocate(std::max<int64_t>(plan.bytes(), 1));
-  if (arena.memory_ == nullptr) {
+  std::vector<ArenaPlan> plans;
+  plans.push_back(std::move(plan));
+  absl::StatusOr<std::vector<Arena>> arenas = CreateOverlapping(std::move(plans), backend);
+  if (!arenas.ok()) return arenas.status();
+  return std::move(arenas->front());
+}
+
+absl::StatusOr<std::vector<Arena>> Arena::CreateOverlapping(std::vector<ArenaPlan> plans,
+                                                            Backend& backend) {
+  int64_t bytes = 1;
+  for (const ArenaPlan& plan : plans) bytes = std::max(bytes, plan.bytes());
+  const std::shared_ptr<void> memory(backend.Allocate(bytes), [&backend](void* allocated) {
+    if (allocated != nullptr) backend.Free(allocated);
+  });
+  if (memory == nullptr) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("cannot allocate ", plan.bytes(), " bytes on ", backend.name(),
+        absl::StrCat("cannot allocate ", bytes, " bytes on ", backend.name(),
                      "; lower --batch_tokens, or run with more ranks"));
   }
-  arena.backend_ = &backend;
-  arena.plan_ = std::move(plan);
-  return arena;
-}
-
-Arena& Arena::operator=(Arena&& other) noexcept {
-  std::swap(plan_, other.plan_);
-  std::swap(backend_, other.backend_);
-  std::swap(memory_, other.memory_);
-  return *this;
-}
-
-Arena::~Arena() {
-  if (memory_ != nullptr) backend_->Free(memory_);
+  std::vector<Arena> arenas(plans.size());
+  for (size_t i = 0; i < plans.size(); ++i) {
+    arenas[i].plan_ = std::move(plans[i]);
+    arenas[i].device_ = backend.device();
+    arenas[i].memory_ = memory;
+  }
+  return arenas;
 }
 
 Tensor Arena::Get(TensorId id) const {
   CHECK(id.index >= 0 && id.index < static_cast<int>(plan_.entries().size()));
   const ArenaPlan::Entry& entry = plan_.entries()[id.index];
-  return Tensor(static_cast<char*>(memory_) + entry.offset, entry.dtype, entry.dims,
-                backend_->device());
+  return Tensor(static_cast<char*>(memory_.get()) + entry.offset, entry.dtype, entry.dims, device_);
 }
 
 }  // namespace kernels

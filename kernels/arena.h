@@ -8,6 +8,7 @@
 #define KERNELS_ARENA_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,24 +42,27 @@ class ArenaPlan {
   int64_t bytes_ = 0;
 };
 
-// Owns one allocation, laid out by a plan and filled with zeros at first.
+// One allocation, laid out by a plan and filled with zeros at first.
 class Arena {
  public:
   // ResourceExhausted, with the number of bytes, if the device has not enough memory.
   static absl::StatusOr<Arena> Create(ArenaPlan plan, Backend& backend);
+  // As many arenas, of which only one is in use at a time: they lie over each other in one
+  // allocation of the largest one's size. Whoever changes over finds bytes of the one before.
+  static absl::StatusOr<std::vector<Arena>> CreateOverlapping(std::vector<ArenaPlan> plans,
+                                                              Backend& backend);
 
   Arena() = default;
-  Arena(Arena&& other) noexcept { *this = std::move(other); }
-  Arena& operator=(Arena&& other) noexcept;
-  ~Arena();
+  Arena(Arena&&) = default;
+  Arena& operator=(Arena&&) = default;
 
   Tensor Get(TensorId id) const;
   const ArenaPlan& plan() const { return plan_; }
 
  private:
   ArenaPlan plan_;
-  Backend* backend_ = nullptr;
-  void* memory_ = nullptr;
+  DeviceKind device_ = DeviceKind::kCpu;
+  std::shared_ptr<void> memory_;
 };
 
 }  // namespace kernels

@@ -30,9 +30,13 @@ struct ParameterSpec {
 struct Parameter {
   ParameterSpec spec;
   Tensor value;  // spec.dtype, spec.shape
-  // f32 [leaves, size]: sums of the slots' gradients. One
-  // leaf for all slots of this rank, or (deterministic runs) one leaf per slot.
+  // f32 [leaves, size]: sums of the slots' gradients. One leaf for all slots of this rank, or
+  // (deterministic runs) one leaf per slot.
   Tensor grad;
+  // Elements that the memory of value, and of grad if it has one leaf, really holds, if more than
+  // spec.size(): padding, zero at first, so that ranks can share the parameter in equal chunks
+  // without a copy of it. 0: none.
+  int64_t room = 0;
 };
 
 }  // namespace kernels

@@ -21,11 +21,13 @@ namespace kernels {
 class AttentionOps;
 class ElementwiseOps;
 class EmbeddingOps;
+class GatedOps;
 class HeadOps;
 class MatMulOps;
 class NormOps;
 class OptimizerOps;
 class QkvOps;
+class WeightOps;
 
 // One backend's implementation of each family of ops. The objects outlive the queue.
 struct OpTable {
@@ -37,6 +39,8 @@ struct OpTable {
   const NormOps* norm = nullptr;
   const OptimizerOps* optimizer = nullptr;
   const QkvOps* qkv = nullptr;
+  const GatedOps* gated = nullptr;
+  const WeightOps* weight = nullptr;
 };
 
 // Ops recorded once, with their tensors, to be enqueued again and again: a CUDA graph.

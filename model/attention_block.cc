@@ -66,18 +66,44 @@ kernels::QkvArgs AttentionBlock::Qkv(const PassInput& input, const AttentionWeig
   return args;
 }
 
-kernels::AttentionArgs AttentionBlock::Attend(const PassInput& input,
-                                              const AttentionActivations& saved) const {
-  kernels::AttentionArgs args;
+kernels::GatedQkvArgs AttentionBlock::GatedQkv(const PassInput& input,
+                                               const AttentionWeights& weights, Tensor u,
+                                               const AttentionActivations& saved) const {
+  kernels::GatedQkvArgs args;
+  args.qkv = saved.qkv;
+  args.heads = static_cast<int>(config_.heads);
+  args.paired = layer_.paired_heads;
+  args.key_offset = layer_.key_offset;
+  args.cos = input.cos;
+  args.sin = input.sin;
+  args.tokens = input.tokens;
+  args.value_table = weights.value_table.value;
+  args.u = u;
+  args.value_gate = weights.value_gate.value;
   args.q = saved.q;
   args.k = saved.k;
   args.v = saved.v;
-  args.boundaries = input.boundaries;
-  args.heads = static_cast<int>(config_.heads);
-  args.window_tokens = long_window_ ? input.long_window_tokens : input.short_window_tokens;
+  args.inv_rms = saved.inv_rms;
+  return args;
+}
+
+Tensor AttentionBlock::Rows(Tensor x) const {
+  return layer_.paired_heads ? x.Reshape({x.dim(0), 2 * x.dim(1), x.dim(2) / 2}) : x;
+}
+
+kernels::AttentionArgs AttentionBlock::Attend(const PassInput& input,
+                                              const AttentionActivations& saved) const {
+  const int sequences = layer_.paired_heads ? 2 : 1;  // of one token's heads
+  kernels::AttentionArgs args;
+  args.q = Rows(saved.q);
+  args.k = Rows(saved.k);
+  args.v = Rows(saved.v);
+  args.boundaries = layer_.paired_heads ? input.paired_boundaries : input.boundaries;
+  args.heads = static_cast<int>(config_.heads) / sequences;
+  args.window_tokens = layer_.long_window ? input.long_window_tokens : input.short_window_tokens;
   args.scale = input.attention_scale;
-  args.o = saved.o;
-  args.lse = saved.lse;
+  args.o = Rows(saved.o);
+  args.lse = saved.lse.Reshape({saved.lse.dim(0), args.heads, args.q.dim(1)});
   return args;
 }
 
@@ -88,7 +114,11 @@ void AttentionBlock::Forward(const PassInput& input, const AttentionWeights& wei
   const Tensor qkv_w = weights.qkvo.value.Slice(0, 3 * dim);
   const Tensor o_w = weights.qkvo.value.Slice(3 * dim, dim);
   kernels::MatMul(u, qkv_w, saved.qkv, {.trans_b = true}, queue);
-  kernels::QkvSplitNormRotary(Qkv(input, weights, saved), queue);
+  if (config_.style == WeightStyle::kBanks) {
+    kernels::GatedQkv(GatedQkv(input, weights, u, saved), queue);
+  } else {
+    kernels::QkvSplitNormRotary(Qkv(input, weights, saved), queue);
+  }
   kernels::Attention(Attend(input, saved), queue);
   kernels::HeadGate(saved.o, u, weights.gate.value, scratch.gated, queue);
   kernels::MatMul(scratch.gated, o_w, out, {.trans_b = true, .beta = 1.0f}, residual, queue);
@@ -107,12 +137,33 @@ void AttentionBlock::Backward(const PassInput& input, const AttentionWeights& we
   kernels::MatMul(dout, o_w, scratch.d_o, {}, queue);
   kernels::HeadGateGrad(scratch.d_o, saved.o, u, weights.gate.value, scratch.d_o, du_head,
                         weights.gate.grad, queue);
-  kernels::AttentionGrad(Attend(input, saved), scratch.d_o, scratch.delta, scratch.dq, scratch.dk,
-                         scratch.dv, queue);
-  kernels::QkvSplitNormRotaryGrad(Qkv(input, weights, saved), scratch.dq, scratch.dk, scratch.dv,
-                                  scratch.dqkv, dvalue_rows, weights.scalars.grad, queue);
+  const kernels::AttentionArgs attention = Attend(input, saved);
+  kernels::AttentionGrad(attention, Rows(scratch.d_o), scratch.delta.Reshape(attention.lse.dims()),
+                         Rows(scratch.dq), Rows(scratch.dk), Rows(scratch.dv), queue);
+  BackwardQkv(input, weights, u, saved, scratch, du_head, dvalue_rows, queue);
   StackGrad(scratch.dqkv, u, weights.qkvo.grad, 0, queue);
   kernels::MatMul(scratch.dqkv, qkv_w, du, {}, queue);
+}
+
+void AttentionBlock::BackwardQkv(const PassInput& input, const AttentionWeights& weights, Tensor u,
+                                 const AttentionActivations& saved, AttentionScratch& scratch,
+                                 Tensor du_head, Tensor dvalue_rows, Queue& queue) const {
+  if (config_.style == WeightStyle::kPerLayer) {
+    kernels::QkvSplitNormRotaryGrad(Qkv(input, weights, saved), scratch.dq, scratch.dk, scratch.dv,
+                                    scratch.dqkv, dvalue_rows, weights.scalars.grad, queue);
+    return;
+  }
+  kernels::GatedQkvGradArgs grad;
+  grad.dq = scratch.dq;
+  grad.dk = scratch.dk;
+  grad.dv = scratch.dv;
+  grad.dqkv = scratch.dqkv;
+  if (weights.value_table.value) {
+    grad.dvalue_rows = dvalue_rows;
+    grad.du_head = du_head;  // on top of what the attention gate wrote
+    grad.dvalue_gate = weights.value_gate.grad;
+  }
+  kernels::GatedQkvGrad(GatedQkv(input, weights, u, saved), grad, queue);
 }
 
 }  // namespace model

@@ -3,6 +3,7 @@
 #define MODEL_ATTENTION_BLOCK_H_
 
 #include "kernels/ops/attention.h"
+#include "kernels/ops/gated.h"
 #include "kernels/ops/qkv.h"
 #include "kernels/queue.h"
 #include "model/config.h"
@@ -15,6 +16,7 @@ struct AttentionWeights {
   Weight gate;         // bf16 [heads, gate_features]
   Weight scalars;      // all of the model's
   Weight value_table;  // bf16 [V, D], or empty
+  Weight value_gate;   // bf16 [heads, gate_features], with banks and a value table
 };
 
 // What forward leaves for backward; one per layer in training.
@@ -41,7 +43,7 @@ class AttentionBlock {
  public:
   AttentionBlock(const GptConfig& config, int layer)
       : config_(config),
-        long_window_(config.layers[layer].long_window),
+        layer_(config.layers[layer]),
         value_lambda_(AttentionLambda(config, layer)) {}
 
   // out = residual + Attn(u).  u, residual, out  bf16 [slots, T, D]; out may be residual.
@@ -61,10 +63,18 @@ class AttentionBlock {
  private:
   kernels::QkvArgs Qkv(const PassInput& input, const AttentionWeights& weights,
                        const AttentionActivations& saved) const;
+  kernels::GatedQkvArgs GatedQkv(const PassInput& input, const AttentionWeights& weights,
+                                 kernels::Tensor u, const AttentionActivations& saved) const;
   kernels::AttentionArgs Attend(const PassInput& input, const AttentionActivations& saved) const;
+  // As attention sees it: [slots, 2 T, D / 2] with paired heads.
+  kernels::Tensor Rows(kernels::Tensor x) const;
+  void BackwardQkv(const PassInput& input, const AttentionWeights& weights, kernels::Tensor u,
+                   const AttentionActivations& saved, AttentionScratch& scratch,
+                   kernels::Tensor du_head, kernels::Tensor dvalue_rows,
+                   kernels::Queue& queue) const;
 
   const GptConfig& config_;
-  const bool long_window_;
+  const LayerConfig& layer_;
   const int value_lambda_;
 };
 

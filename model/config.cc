@@ -1,5 +1,6 @@
 #include "model/config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -10,6 +11,7 @@ namespace model {
 namespace {
 
 int LayerCount(const GptConfig& config) { return static_cast<int>(config.layers.size()); }
+bool HasBanks(const GptConfig& config) { return config.style == WeightStyle::kBanks; }
 
 absl::Status ValidateSizes(const GptConfig& config) {
   if (config.vocab_size < 1 || config.dim < 1 || config.heads < 1 || config.mlp_dim < 1) {
@@ -29,6 +31,11 @@ absl::Status ValidateSizes(const GptConfig& config) {
     return absl::InvalidArgumentError(absl::StrCat("model: gate_features ", config.gate_features,
                                                    " must be in [1, dim = ", config.dim, "]"));
   }
+  if (config.loss_weights < 0 || config.loss_weights > kernels::kMaxLossWeights) {
+    return absl::InvalidArgumentError(absl::StrCat("model: loss_weights ", config.loss_weights,
+                                                   " must be in [0, ", kernels::kMaxLossWeights,
+                                                   "]"));
+  }
   if (!(config.softcap > 0) || !(config.softcap_temperature > 0)) {
     return absl::InvalidArgumentError(
         absl::StrCat("model: softcap ", config.softcap, " and softcap_temperature ",
@@ -37,9 +44,28 @@ absl::Status ValidateSizes(const GptConfig& config) {
   return absl::OkStatus();
 }
 
+absl::Status ValidatePairing(const GptConfig& config, int index) {
+  const LayerConfig& layer = config.layers[index];
+  const std::string where = absl::StrCat("model: layer ", index, ": ");
+  if (!layer.paired_heads && !layer.key_offset) return absl::OkStatus();
+  if (config.style != WeightStyle::kBanks || !layer.attention) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(where, "paired_heads and key_offset need attention and weights in banks"));
+  }
+  if (layer.paired_heads && layer.key_offset) {
+    return absl::InvalidArgumentError(absl::StrCat(where, "has both paired_heads and key_offset"));
+  }
+  if (layer.paired_heads && config.heads % 2 != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(where, "paired_heads, but heads is ", config.heads, ", an odd number"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ValidateLayer(const GptConfig& config, int index) {
   const LayerConfig& layer = config.layers[index];
   const std::string where = absl::StrCat("model: layer ", index, ": ");
+  ABSL_RETURN_IF_ERROR(ValidatePairing(config, index));
   if (layer.value_embedding >= config.value_embeddings || layer.value_embedding < -1) {
     return absl::InvalidArgumentError(absl::StrCat(where, "value embedding ", layer.value_embedding,
                                                    " of ", config.value_embeddings));
@@ -57,11 +83,15 @@ absl::Status ValidateLayer(const GptConfig& config, int index) {
     return absl::InvalidArgumentError(absl::StrCat(where, "skip from layer ", layer.skip_from,
                                                    ", which is not an earlier layer that is run"));
   }
-  if (index < LayerCount(config) / 2) {
+  if (config.style == WeightStyle::kPerLayer && index < LayerCount(config) / 2) {
     return absl::InvalidArgumentError(
         absl::StrCat(where, "only the upper half of the layers has skip weights in `scalars`"));
   }
   for (int other = 0; other < index; ++other) {
+    if (config.style == WeightStyle::kBanks && config.layers[other].skip_from >= 0) {
+      return absl::InvalidArgumentError(absl::StrCat(where, "has a skip connection, as layer ",
+                                                     other, " has; with banks there is one"));
+    }
     if (config.layers[other].skip_from == layer.skip_from) {
       return absl::InvalidArgumentError(absl::StrCat(where, "skips from layer ", layer.skip_from,
                                                      ", as layer ", other, " already does"));
@@ -138,26 +168,77 @@ absl::StatusOr<GptConfig> FixMuonLRConfig(const GptSize& size) {
   return config;
 }
 
+absl::StatusOr<GptConfig> UnifiedConfig(const GptSize& size) {
+  GptConfig config;
+  config.style = WeightStyle::kBanks;
+  config.vocab_size = size.vocab_size;
+  config.dim = size.dim;
+  config.mlp_dim = size.mlp_dim;
+  config.heads = size.heads;
+  config.head_dim = size.head_dim;
+  config.layers.resize(11);
+  config.layers[6].attention = false;
+  for (int i : {3, 10}) config.layers[i].long_window = config.layers[i].key_offset = true;
+  for (int i : {0, 2, 5, 9}) config.layers[i].paired_heads = true;
+  config.layers[0].value_embedding = 1;
+  config.layers[1].value_embedding = 2;
+  config.layers[8].value_embedding = 0;
+  config.layers[9].value_embedding = 1;
+  config.layers[10].value_embedding = 2;
+  config.layers[6].skip_from = 3;
+  config.backout_layer = 7;
+  config.softcap = 23.0f;
+  config.softcap_shift = 5.0f;
+  config.softcap_temperature = 7.5f;
+  config.loss_weights = 3;
+  ABSL_RETURN_IF_ERROR(Validate(config));
+  return config;
+}
+
+bool HasPairedHeads(const GptConfig& config) {
+  return std::any_of(config.layers.begin(), config.layers.end(),
+                     [](const LayerConfig& layer) { return layer.paired_heads; });
+}
+
 kernels::HeadPrecision TrainingHeadPrecision(const GptConfig& config) {
   kernels::HeadPrecision precision;
   precision.fp8 = config.fp8_head;
+  if (config.style == WeightStyle::kBanks) {
+    precision.x_scale = static_cast<float>(100.0 / 448.0);
+    precision.w_scale = static_cast<float>(1.6 / 448.0);
+    precision.grad_scale = static_cast<float>(0.75 / 448.0);
+    return precision;
+  }
   precision.x_scale = static_cast<float>(std::sqrt(static_cast<double>(config.dim)) / 448.0);
   precision.w_scale = std::ldexp(1.0f, -9);
   precision.grad_scale = static_cast<float>(1.0 / 448.0);
   return precision;
 }
 
-int SkipScalar(const GptConfig& config, int layer) { return layer - LayerCount(config) / 2; }
-int BlockLambda(const GptConfig& config, int layer) { return LayerCount(config) + 2 * layer; }
+int SkipScalar(const GptConfig& config, int layer) {
+  return HasBanks(config) ? 3 * LayerCount(config) + 2 : layer - LayerCount(config) / 2;
+}
+int BlockLambda(const GptConfig& config, int layer) {
+  return HasBanks(config) ? layer : LayerCount(config) + 2 * layer;
+}
+int X0Lambda(const GptConfig& config, int layer) {
+  return HasBanks(config) ? static_cast<int>(ScalarCount(config)) + layer
+                          : BlockLambda(config, layer) + 1;
+}
+int WeightFactor(const GptConfig& config, int layer) { return LayerCount(config) + 2 * layer; }
 int AttentionLambda(const GptConfig& config, int layer) {
   return 3 * LayerCount(config) + 2 * layer;
 }
-int SmearLambda(const GptConfig& config) { return 5 * LayerCount(config); }
-int BackoutLambda(const GptConfig& config) { return 5 * LayerCount(config) + 1; }
+int SmearLambda(const GptConfig& config) { return (HasBanks(config) ? 3 : 5) * LayerCount(config); }
+int BackoutLambda(const GptConfig& config) { return SmearLambda(config) + 1; }
 
 int64_t ScalarCount(const GptConfig& config, int64_t multiple) {
-  const int64_t count =
-      config.backout_layer >= 0 ? 5 * LayerCount(config) + 2 : 6 * LayerCount(config);
+  int64_t count = 6 * LayerCount(config);
+  if (HasBanks(config)) {
+    count = 3 * LayerCount(config) + 3;
+  } else if (config.backout_layer >= 0) {
+    count = 5 * LayerCount(config) + 2;
+  }
   return (count + multiple - 1) / multiple * multiple;
 }
 

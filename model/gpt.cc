@@ -48,10 +48,15 @@ void Gpt::ForwardLayer(int layer, const PassInput& input, const PassWeights& wei
   const LayerWeights& w = weights.layers[layer];
   LayerMemory& m = memory(layer);
   const Tensor stream = scratch_.stream, out = outputs_[layer];
-  const Tensor saved = has.skip_from < 0 ? Tensor() : outputs_[has.skip_from];
-
-  kernels::MixNorm(StreamInto(layer), embedding_.x0(), saved, weights.scalars.value, Mix(layer),
-                   stream, m.u, m.inv_rms, queue);
+  Tensor in = StreamInto(layer);
+  Tensor saved = has.skip_from < 0 ? Tensor() : outputs_[has.skip_from];
+  if (HasGatedSkip(layer)) {
+    kernels::GatedSkip(GatedSkip(layer, weights), queue);
+    in = m.skipped;
+    saved = Tensor();
+  }
+  kernels::MixNorm(in, embedding_.x0(), saved, weights.scalars.value, Mix(layer), stream, m.u,
+                   m.inv_rms, queue);
   if (has.attention) {
     attention_[layer].Forward(input, w.attention, m.u, stream, m.attention, scratch_.attention,
                               has.mlp ? stream : out, queue);
@@ -105,21 +110,50 @@ void Gpt::BackwardMix(int layer, const PassWeights& weights, Queue& queue) {
   if (has.attention) args.du_head = scratch_.du_head;
   args.u = m.u;
   args.inv_rms = m.inv_rms;
-  args.x = StreamInto(layer);
+  const bool gated = HasGatedSkip(layer);
+  args.x = gated ? m.skipped : StreamInto(layer);
   args.x0 = embedding_.x0();
-  if (has.skip_from >= 0) args.saved = outputs_[has.skip_from];
+  if (has.skip_from >= 0 && !gated) args.saved = outputs_[has.skip_from];
   args.scalars = weights.scalars.value;
   args.which = Mix(layer);
-  if (previous >= 0 && !skip_from_previous) args.dx_extra = dskip_[previous];
+  if (previous >= 0 && !skip_from_previous && !gated) args.dx_extra = dskip_[previous];
   args.dx = scratch_.dx;
-  if (has.skip_from >= 0) args.dsaved = dskip_[has.skip_from];
+  if (has.skip_from >= 0 && !gated) args.dsaved = dskip_[has.skip_from];
   args.dx0 = embedding_.dx0();
   args.dscalars = weights.scalars.grad;
   kernels::MixNormGrad(args, queue);
+  if (gated) return BackwardGatedSkip(layer, weights, queue);
   if (skip_from_previous) kernels::Add(dskip_[previous], scratch_.dx, queue);
 }
 
-void Gpt::RoundWeights(const std::vector<Parameter>& parameters, Queue& queue) {
+// scratch_.dx is the gradient of the stream after the skip connection, and of the stream before it
+// as far as this layer is concerned.
+void Gpt::BackwardGatedSkip(int layer, const PassWeights& weights, Queue& queue) {
+  kernels::GatedSkipGradArgs grad;
+  grad.dy = scratch_.dx;
+  grad.dsaved = dskip_[config_.layers[layer].skip_from];
+  grad.dx0 = embedding_.dx0();
+  grad.dgate = weights.skip_gate.grad;
+  grad.dscalars = weights.scalars.grad;
+  kernels::GatedSkipGrad(GatedSkip(layer, weights), grad, queue);
+  const int previous = Previous(layer);
+  if (previous >= 0 && dskip_[previous]) kernels::Add(dskip_[previous], scratch_.dx, queue);
+}
+
+kernels::GatedSkipArgs Gpt::GatedSkip(int layer, const PassWeights& weights) {
+  kernels::GatedSkipArgs args;
+  args.x = StreamInto(layer);
+  args.x0 = embedding_.x0();
+  args.saved = outputs_[config_.layers[layer].skip_from];
+  args.gate = weights.skip_gate.value;
+  args.scalars = weights.scalars.value;
+  args.skip = SkipScalar(config_, layer);
+  args.y = memory(layer).skipped;
+  return args;
+}
+
+void Gpt::PrepareWeights(const std::vector<Parameter>& parameters, Queue& queue) {
+  if (has_banks()) return PrepareBanks(parameters, queue);
   CHECK_EQ(parameters.size(), rounded_.size()) << "weights of another model?";
   for (size_t i = 0; i < parameters.size(); ++i) {
     if (rounded_[i]) kernels::Copy(parameters[i].value, rounded_[i], queue);
@@ -137,12 +171,15 @@ void Gpt::LossGrad(const PassInput& input, const std::vector<Parameter>& paramet
                    int64_t leaf_begin, Tensor losses, Queue& queue) {
   CHECK(shape_.train) << "this pass was planned without backward";
   const bool one_leaf = parameters[layout_.scalars].grad.dim(0) == 1;
-  const PassWeights weights =
-      View(parameters, one_leaf ? LeafRange{0, 1} : LeafRange{leaf_begin, shape_.slots});
+  CHECK(one_leaf || !has_banks() || shape_.slots == 1) << "several leaves and slots with banks";
+  const LeafRange leaves = one_leaf ? LeafRange{0, 1} : LeafRange{leaf_begin, shape_.slots};
+  const PassWeights weights = View(parameters, leaves);
+  if (has_banks()) kernels::FillZero(banks_.scalars.grad, queue);
   Forward(input, weights, queue);
   head_.LossGrad(input, weights.lm_head, LastOutput(), BackoutOf(weights), losses, scratch_.dx,
                  queue);
   Backward(input, weights, queue);
+  if (has_banks()) AddLambdaGradients(parameters, leaves.begin, queue);
 }
 
 Tensor Gpt::Hidden(const PassInput& input, const std::vector<Parameter>& parameters, Queue& queue) {
@@ -156,14 +193,15 @@ void Gpt::Logits(const std::vector<Parameter>& parameters, int64_t slot, int64_t
 }
 
 PassWeights Gpt::View(const std::vector<Parameter>& parameters, LeafRange leaves) const {
-  return ViewWeights(config_, layout_, parameters, rounded_, leaves);
+  return has_banks() ? ViewBanks(config_, layout_, parameters, banks_, leaves)
+                     : ViewWeights(config_, layout_, parameters, rounded_, leaves);
 }
 
 kernels::MixScalars Gpt::Mix(int layer) const {
   kernels::MixScalars which;
   which.lambda_x = BlockLambda(config_, layer);
-  which.lambda_x0 = which.lambda_x + 1;
-  if (config_.layers[layer].skip_from >= 0) which.skip = SkipScalar(config_, layer);
+  which.lambda_x0 = X0Lambda(config_, layer);
+  if (config_.layers[layer].skip_from >= 0 && !has_banks()) which.skip = SkipScalar(config_, layer);
   return which;
 }
 

@@ -5,8 +5,9 @@
 //   gpt.Plan(plan, queue);
 //   ABSL_ASSIGN_OR_RETURN(Arena arena, Arena::Create(plan, backend));
 //   gpt.Bind(arena);
-//   gpt.RoundWeights(parameters, queue);  // after each update
-//   gpt.LossGrad(input, parameters, 0, losses, queue);
+//   gpt.PrepareWeights(parameters, queue);  // after each update
+//   gpt.LossGrad(input, parameters, 0, losses, queue);  // as often as there are passes
+//   gpt.FinishGradients(parameters, queue);
 #ifndef MODEL_GPT_H_
 #define MODEL_GPT_H_
 
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "kernels/arena.h"
+#include "kernels/ops/gated.h"
 #include "kernels/ops/norm.h"
 #include "kernels/parameter.h"
 #include "kernels/queue.h"
@@ -28,7 +30,8 @@
 
 namespace model {
 
-// Holds the activations of one pass and bf16 copies of the hidden matrices, but no weights.
+// Holds the activations of one pass and what products read instead of the weights: bf16 copies of
+// the f32 matrices or, with banks, attention's matrices times their factors. No weights.
 // `parameters` are always those of ParameterSpecs(config), in that order.
 class Gpt {
  public:
@@ -44,15 +47,21 @@ class Gpt {
   void Plan(kernels::ArenaPlan& plan, const kernels::Queue& queue);
   void Bind(const kernels::Arena& arena);
 
-  // Rounds the f32 matrices to the bf16 copies that all passes use until the next call.
-  void RoundWeights(const std::vector<kernels::Parameter>& parameters, kernels::Queue& queue);
+  // Makes the copies of the weights that all passes use until the next call.
+  void PrepareWeights(const std::vector<kernels::Parameter>& parameters, kernels::Queue& queue);
+  // Turns what LossGrad has gathered for those copies into gradients of the weights: in all leaves,
+  // once after the last pass of a step. The gradients of matrices and of their factors are not
+  // ready before.
+  void FinishGradients(const std::vector<kernels::Parameter>& parameters,
+                       kernels::Queue& queue) const;
 
   // Losses of all tokens, f32 [slots, T], with the bf16 head: validation.
   void Loss(const PassInput& input, const std::vector<kernels::Parameter>& parameters,
             kernels::Tensor losses, kernels::Queue& queue);
 
   // Losses by training's head, and the gradients of each slot's summed loss, added to the
-  // parameters' leaves: to the only leaf if there is one, else to leaf_begin + slot.
+  // parameters' leaves: to the only leaf if there is one, else to leaf_begin + slot. With banks and
+  // several leaves a pass is of one slot.
   void LossGrad(const PassInput& input, const std::vector<kernels::Parameter>& parameters,
                 int64_t leaf_begin, kernels::Tensor losses, kernels::Queue& queue);
 
@@ -70,6 +79,7 @@ class Gpt {
   struct LayerMemory {
     kernels::Tensor u, inv_rms;  // rms of the mixed stream
     AttentionActivations attention;
+    kernels::Tensor skipped;             // the stream after a gated skip connection
     kernels::Tensor mlp_u, mlp_inv_rms;  // rms of the stream after attention
     MlpActivations mlp;
   };
@@ -81,7 +91,11 @@ class Gpt {
     kernels::Tensor da;       // bf16 [slots, T, hidden]
   };
 
-  void PlanLayer(int layer, bool attention, bool mlp, PassMemory& memory);
+  bool has_banks() const { return config_.style == WeightStyle::kBanks; }
+  bool HasGatedSkip(int layer) const { return has_banks() && config_.layers[layer].skip_from >= 0; }
+  void PlanLayer(int layer, PassMemory& memory);
+  void PlanForwardOnly(PassMemory& memory);
+  void PlanWeights(PassMemory& memory);
   void PlanScratch(PassMemory& memory);
   LayerMemory& memory(int layer) { return layers_[shape_.train ? layer : 0]; }
   // The last layer before this one that is run; -1 if x0 comes in.
@@ -98,6 +112,12 @@ class Gpt {
   void BackwardLayer(int layer, const PassInput& input, const PassWeights& weights,
                      kernels::Queue& queue);
   void BackwardMix(int layer, const PassWeights& weights, kernels::Queue& queue);
+  void BackwardGatedSkip(int layer, const PassWeights& weights, kernels::Queue& queue);
+  kernels::GatedSkipArgs GatedSkip(int layer, const PassWeights& weights);
+  // The table of scalars and x0_lambdas: its values, and its gradient of one pass.
+  void PrepareBanks(const std::vector<kernels::Parameter>& parameters, kernels::Queue& queue);
+  void AddLambdaGradients(const std::vector<kernels::Parameter>& parameters, int64_t leaf,
+                          kernels::Queue& queue) const;
   kernels::MixScalars Mix(int layer) const;
 
   const GptConfig config_;
@@ -113,6 +133,7 @@ class Gpt {
   // By source layer: the gradient that reaches its output by a skip connection or the backout.
   std::vector<kernels::Tensor> dskip_;
   std::vector<kernels::Tensor> rounded_;  // by parameter; empty where none is needed
+  BankTensors banks_;
   Scratch scratch_;
 };
 

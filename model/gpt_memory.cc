@@ -17,7 +17,7 @@ void Gpt::Plan(kernels::ArenaPlan& plan, const kernels::Queue& queue) {
     if (!layer.executed()) continue;
     memory.Add(&outputs_[i], absl::StrCat("output ", i), DType::kBF16, stream);
     if (!shape_.train) continue;
-    PlanLayer(static_cast<int>(i), layer.attention, layer.mlp, memory);
+    PlanLayer(static_cast<int>(i), memory);
     if (layer.skip_from >= 0) {
       memory.Add(&dskip_[layer.skip_from], absl::StrCat("dskip ", layer.skip_from), DType::kBF16,
                  stream);
@@ -26,11 +26,25 @@ void Gpt::Plan(kernels::ArenaPlan& plan, const kernels::Queue& queue) {
   if (shape_.train && config_.backout_layer >= 0) {
     memory.Add(&dskip_[config_.backout_layer], "dbackout", DType::kBF16, stream);
   }
-  if (!shape_.train) PlanLayer(0, true, true, memory);
+  if (!shape_.train) PlanForwardOnly(memory);
   PlanScratch(memory);
   head_.Plan(shape_, queue, memory);
+  PlanWeights(memory);
+  planned_ = std::move(memory).planned();
+}
 
+void Gpt::PlanWeights(PassMemory& memory) {
   const std::vector<kernels::ParameterSpec> specs = ParameterSpecs(config_);
+  if (has_banks()) {
+    const int64_t lambdas = specs[layout_.scalars].size() + specs[layout_.x0_lambdas].size();
+    memory.Add(&banks_.scalars.value, "lambdas", DType::kF32, {lambdas});
+    if (shape_.train) memory.Add(&banks_.scalars.grad, "dlambdas", DType::kF32, {1, lambdas});
+    banks_.scaled.resize(AttentionLayers(config_).size());
+    for (kernels::Tensor& scaled : banks_.scaled) {
+      memory.Add(&scaled, "scaled qkvo", DType::kBF16, {4 * config_.dim, config_.dim});
+    }
+    return;
+  }
   rounded_.resize(specs.size());
   for (const LayerParameters& layer : layout_.layers) {
     for (int index : {layer.qkvo, layer.c_fc, layer.c_proj}) {
@@ -40,10 +54,24 @@ void Gpt::Plan(kernels::ArenaPlan& plan, const kernels::Queue& queue) {
                  {spec.matrices * spec.rows, spec.cols});
     }
   }
-  planned_ = std::move(memory).planned();
 }
 
-void Gpt::PlanLayer(int layer, bool attention, bool mlp, PassMemory& memory) {
+// One layer's memory serves all: as much as any of them needs.
+void Gpt::PlanForwardOnly(PassMemory& memory) {
+  const std::vector<int64_t> stream = {shape_.slots, shape_.slot_tokens, config_.dim};
+  const std::vector<int64_t> rows = {shape_.slots, shape_.slot_tokens};
+  LayerMemory& m = layers_[0];
+  memory.Add(&m.u, "u", DType::kBF16, stream);
+  memory.Add(&m.inv_rms, "inv_rms", DType::kF32, rows);
+  m.attention.Plan(config_, shape_, memory);
+  m.mlp.Plan(config_, shape_, memory);
+  memory.Add(&m.mlp_u, "mlp u", DType::kBF16, stream);
+  memory.Add(&m.mlp_inv_rms, "mlp inv_rms", DType::kF32, rows);
+  if (has_banks()) memory.Add(&m.skipped, "skipped", DType::kBF16, stream);
+}
+
+void Gpt::PlanLayer(int layer, PassMemory& memory) {
+  const bool attention = config_.layers[layer].attention, mlp = config_.layers[layer].mlp;
   const std::vector<int64_t> stream = {shape_.slots, shape_.slot_tokens, config_.dim};
   const std::vector<int64_t> rows = {shape_.slots, shape_.slot_tokens};
   LayerMemory& m = layers_[layer];
@@ -51,6 +79,7 @@ void Gpt::PlanLayer(int layer, bool attention, bool mlp, PassMemory& memory) {
   memory.Add(&m.inv_rms, "inv_rms", DType::kF32, rows);
   if (attention) m.attention.Plan(config_, shape_, memory);
   if (mlp) m.mlp.Plan(config_, shape_, memory);
+  if (HasGatedSkip(layer)) memory.Add(&m.skipped, "skipped", DType::kBF16, stream);
   if (attention && mlp) {
     memory.Add(&m.mlp_u, "mlp u", DType::kBF16, stream);
     memory.Add(&m.mlp_inv_rms, "mlp inv_rms", DType::kF32, rows);

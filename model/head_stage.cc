@@ -23,8 +23,10 @@ kernels::HeadArgs HeadStage::Args(const Weight& lm_head) const {
   kernels::HeadArgs args;
   args.x = hidden_;
   args.w = lm_head.value;
+  args.w_transposed = config_.style == WeightStyle::kBanks;
   args.softcap = config_.softcap;
   args.softcap_temperature = config_.softcap_temperature;
+  args.softcap_shift = config_.softcap_shift;
   args.workspace = workspace_;
   return args;
 }
@@ -47,7 +49,8 @@ void HeadStage::LossGrad(const PassInput& input, const Weight& lm_head, Tensor x
   kernels::HeadArgs args = Args(lm_head);
   args.targets = input.targets;
   args.precision = TrainingHeadPrecision(config_);
-  const Tensor dw = lm_head.grad.Reshape({-1, config_.vocab_size, config_.dim});
+  args.loss_weights = input.loss_weights;
+  const Tensor dw = lm_head.grad.Reshape({-1, lm_head.value.dim(0), lm_head.value.dim(1)});
   kernels::HeadLossGrad(args, losses, dx, dw, queue);
   if (!backout.from) return kernels::RmsNormGrad(dx, hidden_, inv_rms_, Tensor(), dx, queue);
   kernels::MixNormGradArgs grad;

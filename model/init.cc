@@ -9,6 +9,7 @@
 
 #include "kernels/dtype.h"
 #include "kernels/ops/elementwise.h"
+#include "kernels/ops/weight.h"
 #include "model/parameters.h"
 #include "third_party/absl_compat/check.h"
 
@@ -58,11 +59,13 @@ void FillInPieces(int64_t size, const Fill& fill) {
   for (std::thread& thread : threads) thread.join();
 }
 
-void UploadNormal(const Stream& stream, const Parameter& parameter, kernels::Queue& queue) {
+// Standard deviation `deviation`, drawn in double.
+void UploadNormal(const Stream& stream, double deviation, const Parameter& parameter,
+                  kernels::Queue& queue) {
   std::vector<kernels::BF16> values(parameter.spec.size());
   FillInPieces(values.size(), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i += 2) {
-      const double radius = std::sqrt(-2.0 * std::log(1.0 - stream.Uniform(i)));
+      const double radius = deviation * std::sqrt(-2.0 * std::log(1.0 - stream.Uniform(i)));
       const double angle = 2.0 * std::numbers::pi * stream.Uniform(i + 1);
       values[i] = kernels::ToBF16(static_cast<float>(radius * std::cos(angle)));
       if (i + 1 < end) {
@@ -73,18 +76,62 @@ void UploadNormal(const Stream& stream, const Parameter& parameter, kernels::Que
   queue.Upload(values.data(), parameter.value);
 }
 
-// The first `count` elements uniform in [-bound, bound), the rest zero.
-void UploadUniform(const Stream& stream, double bound, int64_t count, const Parameter& parameter,
-                   kernels::Queue& queue) {
-  std::vector<float> values(parameter.spec.size());
-  FillInPieces(count, [&](int64_t begin, int64_t end) {
+// Uniform in [-bound, bound); bf16 rounding may reach the ends.
+float UniformAt(const Stream& stream, double bound, int64_t i) {
+  // The upper 24 bits only: exact in f32, so that rounding to it never reaches +bound.
+  const double u = std::ldexp(std::floor(std::ldexp(stream.Uniform(i), 24)), -24);
+  return static_cast<float>((2.0 * u - 1.0) * bound);
+}
+
+// The first `count` of every `period` elements uniform, the rest zero.
+void UploadUniform(const Stream& stream, double bound, int64_t count, int64_t period,
+                   const Parameter& parameter, kernels::Queue& queue) {
+  const int64_t size = parameter.spec.size();
+  const bool bf16 = parameter.spec.dtype == kernels::DType::kBF16;
+  std::vector<float> f32(bf16 ? 0 : size);
+  std::vector<kernels::BF16> rounded(bf16 ? size : 0);
+  FillInPieces(size, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      // The upper 24 bits only: exact in f32, so rounding never reaches +bound.
-      const double u = std::ldexp(std::floor(std::ldexp(stream.Uniform(i), 24)), -24);
-      values[i] = static_cast<float>((2.0 * u - 1.0) * bound);
+      const float value = i % period < count ? UniformAt(stream, bound, i) : 0.0f;
+      if (bf16) {
+        rounded[i] = kernels::ToBF16(value);
+      } else {
+        f32[i] = value;
+      }
     }
   });
-  queue.Upload(values.data(), parameter.value);
+  queue.Upload(bf16 ? static_cast<const void*>(rounded.data()) : f32.data(), parameter.value);
+}
+
+void InitLayers(const GptConfig& config, const ParameterLayout& layout, uint64_t seed,
+                const std::vector<Parameter>& parameters, kernels::Queue& queue) {
+  const double bound = std::sqrt(3.0 / (4.0 * static_cast<double>(config.dim)));
+  std::vector<int> tables = layout.value_embeds;
+  tables.push_back(layout.embed);
+  for (int index : tables) {
+    UploadNormal(Stream(seed, parameters[index].spec.name), 1.0, parameters[index], queue);
+  }
+  for (const LayerParameters& layer : layout.layers) {
+    for (int index : {layer.qkvo, layer.c_fc}) {
+      if (index < 0) continue;
+      const Parameter& p = parameters[index];
+      const int64_t count = index == layer.qkvo ? 3 * config.dim * config.dim : p.spec.size();
+      UploadUniform(Stream(seed, p.spec.name), bound, count, p.spec.size(), p, queue);
+    }
+  }
+}
+
+void InitBanks(const GptConfig& config, const ParameterLayout& layout, uint64_t seed,
+               const std::vector<Parameter>& parameters, kernels::Queue& queue) {
+  const auto stream = [&](int index) { return Stream(seed, parameters[index].spec.name); };
+  const double bound = std::sqrt(3.0 / static_cast<double>(config.dim));
+  const int64_t square = config.dim * config.dim, mlp = config.dim * config.mlp_dim;
+  UploadUniform(stream(layout.attn_bank), bound, 3 * square, 4 * square,
+                parameters[layout.attn_bank], queue);
+  UploadUniform(stream(layout.mlp_bank), bound / 2, mlp, 2 * mlp, parameters[layout.mlp_bank],
+                queue);
+  UploadNormal(stream(layout.lm_head), 0.005, parameters[layout.lm_head], queue);
+  kernels::TransposeCopy(parameters[layout.lm_head].value, parameters[layout.embed].value, queue);
 }
 
 }  // namespace
@@ -92,13 +139,21 @@ void UploadUniform(const Stream& stream, double bound, int64_t count, const Para
 std::vector<float> InitialScalars(const GptConfig& config, int64_t multiple) {
   std::vector<float> scalars(ScalarCount(config, multiple), 0.0f);
   const int layers = static_cast<int>(config.layers.size());
+  const bool banks = config.style == WeightStyle::kBanks;
   for (int i = 0; i < layers; ++i) {
+    if (banks) {
+      scalars[BlockLambda(config, i)] = 1.1f;
+      scalars[WeightFactor(config, i)] = 0.5f;
+      scalars[WeightFactor(config, i) + 1] = 1.0f;
+      continue;
+    }
     scalars[i] = -1.5f;
     scalars[BlockLambda(config, i)] = 1.0f;
     scalars[AttentionLambda(config, i)] = 0.5f;
     scalars[AttentionLambda(config, i) + 1] = 0.5f;
   }
   if (config.backout_layer >= 0) scalars[BackoutLambda(config)] = 0.5f;
+  if (banks) scalars[SkipScalar(config, 0)] = -1.5f;
   for (size_t i = ScalarCount(config); i < scalars.size(); ++i) scalars[i] = 1.0f;
   return scalars;
 }
@@ -106,24 +161,11 @@ std::vector<float> InitialScalars(const GptConfig& config, int64_t multiple) {
 void InitParameters(const GptConfig& config, uint64_t seed,
                     const std::vector<Parameter>& parameters, kernels::Queue& queue) {
   const ParameterLayout layout = LayoutOf(config);
-  const double bound = std::sqrt(3.0 / (4.0 * static_cast<double>(config.dim)));
   for (const Parameter& parameter : parameters) kernels::FillZero(parameter.value, queue);
-
   CHECK_EQ(parameters[layout.scalars].spec.name, "scalars");
   queue.Upload(InitialScalars(config).data(), parameters[layout.scalars].value);
-  std::vector<int> tables = layout.value_embeds;
-  tables.push_back(layout.embed);
-  for (int index : tables) {
-    UploadNormal(Stream(seed, parameters[index].spec.name), parameters[index], queue);
-  }
-  for (const LayerParameters& layer : layout.layers) {
-    for (int index : {layer.qkvo, layer.c_fc}) {
-      if (index < 0) continue;
-      const Parameter& p = parameters[index];
-      const int64_t count = index == layer.qkvo ? 3 * config.dim * config.dim : p.spec.size();
-      UploadUniform(Stream(seed, p.spec.name), bound, count, p, queue);
-    }
-  }
+  const auto init = config.style == WeightStyle::kBanks ? InitBanks : InitLayers;
+  init(config, layout, seed, parameters, queue);
   queue.Synchronize();
 }
 

@@ -17,6 +17,12 @@ namespace model {
 //   O, c_proj, both gates, lm_head   zero
 //   scalars               skip weights -1.5; block lambdas (1, 0); attention lambdas (0.5, 0.5);
 //                         backout lambda 0.5; all else 0
+// With banks:
+//   lm_head               N(0, 0.005^2);  embed its transpose
+//   Q, K, V               uniform in [-b, b), b = sqrt(3 / dim); c_fc with b / 2, padding slots too
+//   O, c_proj, all gates, value_embeds, x0_lambdas   zero
+//   scalars               weights of the stream 1.1, factors (0.5, 1), smear lambda 0, backout
+//                         lambda 0.5, skip weight -1.5
 //
 // Element i of a weight comes from SplitMix64 at position i of a stream that seed and name choose
 // (Steele, Lea and Flood, 2014), normals in pairs by Box and Muller in double. So an element

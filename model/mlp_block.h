@@ -2,15 +2,19 @@
 #ifndef MODEL_MLP_BLOCK_H_
 #define MODEL_MLP_BLOCK_H_
 
+#include "kernels/ops/matmul.h"
 #include "kernels/queue.h"
 #include "model/config.h"
 #include "model/pass.h"
 
 namespace model {
 
+// bf16 [D, hidden], c_fc as [in, out] and c_proj as [out, in]; or with HiddenDim::kRows both
+// [hidden, D].
 struct MlpWeights {
-  Weight c_fc;    // bf16 [D, hidden] as [in, out]
-  Weight c_proj;  // bf16 [D, hidden] as [out, in]
+  Weight c_fc;
+  Weight c_proj;
+  kernels::HiddenDim hidden = kernels::HiddenDim::kColumns;
 };
 
 // What forward leaves for backward: a = u c_fc and b = max(a, 0)^2, bf16 [slots, T, hidden].

@@ -1,5 +1,6 @@
 #include "model/parameters.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -25,6 +26,11 @@ class Declarer {
   explicit Declarer(const GptConfig& config) : config_(config) {}
 
   Declaration Declare() {
+    return config_.style == WeightStyle::kBanks ? DeclareBanks() : DeclareLayers();
+  }
+
+ private:
+  Declaration DeclareLayers() {
     ParameterLayout& layout = result_.layout;
     const int64_t vocab = config_.vocab_size, dim = config_.dim;
     ParameterSpec scalars{"scalars", "scalars", {ScalarCount(config_)}, DType::kF32};
@@ -42,7 +48,31 @@ class Declarer {
     return std::move(result_);
   }
 
- private:
+  Declaration DeclareBanks() {
+    ParameterLayout& layout = result_.layout;
+    const int64_t vocab = config_.vocab_size, dim = config_.dim, hidden = config_.mlp_dim;
+    const int64_t heads = config_.heads, features = config_.gate_features, mlps = MlpSlots(config_);
+    const auto attention = static_cast<int64_t>(AttentionLayers(config_).size());
+    const auto gated = static_cast<int64_t>(ValueEmbeddingLayers(config_).size());
+    layout.attn_bank = Add(
+        {"attn_bank", "attn", {attention, 4 * dim, dim}, DType::kBF16, 4 * attention, dim, dim});
+    layout.mlp_bank =
+        Add({"mlp_bank", "mlp", {mlps, 2, hidden, dim}, DType::kBF16, 2 * mlps, hidden, dim});
+    layout.scalars = Vector("scalars", ScalarCount(config_));
+    for (int k = 0; k < config_.value_embeddings; ++k) {
+      layout.value_embeds.push_back(Matrix(absl::StrCat("value_embeds.", k, ".weight"),
+                                           absl::StrCat("ve", k), DType::kBF16, vocab, dim));
+    }
+    layout.smear_gate = Matrix("smear_gate.weight", "smear_gate", DType::kBF16, 1, features);
+    layout.skip_gate = Matrix("skip_gate.weight", "skip_gate", DType::kBF16, 1, features);
+    layout.attn_gate_bank = Gates("attn_gate_bank", attention, heads, features);
+    layout.ve_gate_bank = Gates("ve_gate_bank", gated, heads, features);
+    layout.x0_lambdas = Vector("x0_lambdas", static_cast<int64_t>(config_.layers.size()));
+    layout.lm_head = Matrix("lm_head.weight", "lm_head", DType::kBF16, dim, vocab);
+    layout.embed = Matrix("embed.weight", "embed", DType::kBF16, vocab, dim);
+    return std::move(result_);
+  }
+
   LayerParameters Layer(size_t index) {
     LayerParameters layer;
     const std::string block = absl::StrCat("blocks.", index, ".");
@@ -64,6 +94,14 @@ class Declarer {
     return Add({std::move(name), std::move(label), {rows, cols}, dtype, 1, rows, cols});
   }
 
+  int Vector(const char* name, int64_t size) {
+    return Add({name, name, {size}, DType::kF32, 1, 1, size});
+  }
+
+  int Gates(const char* name, int64_t layers, int64_t heads, int64_t features) {
+    return Add({name, name, {layers, heads, features}, DType::kBF16, layers, heads, features});
+  }
+
   int Add(ParameterSpec spec) {
     result_.specs.push_back(std::move(spec));
     return static_cast<int>(result_.specs.size()) - 1;
@@ -73,6 +111,15 @@ class Declarer {
   Declaration result_;
 };
 
+int64_t RoundUp(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+// Elements that `ranks` equal chunks need, whether they are cut between matrices or anywhere.
+int64_t Room(const GptConfig& config, const ParameterSpec& spec, int ranks) {
+  if (config.style != WeightStyle::kBanks) return spec.size();  // they are stacked in groups anyway
+  return std::max(RoundUp(spec.size(), ranks),
+                  RoundUp(spec.matrices, ranks) * spec.rows * spec.cols);
+}
+
 }  // namespace
 
 std::vector<ParameterSpec> ParameterSpecs(const GptConfig& config) {
@@ -81,18 +128,40 @@ std::vector<ParameterSpec> ParameterSpecs(const GptConfig& config) {
 
 ParameterLayout LayoutOf(const GptConfig& config) { return Declarer(config).Declare().layout; }
 
+std::vector<int> AttentionLayers(const GptConfig& config) {
+  std::vector<int> layers;
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    if (config.layers[i].attention) layers.push_back(static_cast<int>(i));
+  }
+  return layers;
+}
+
+std::vector<int> ValueEmbeddingLayers(const GptConfig& config) {
+  std::vector<int> layers;
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    if (config.layers[i].value_embedding >= 0) layers.push_back(static_cast<int>(i));
+  }
+  return layers;
+}
+
+int64_t MlpSlots(const GptConfig& config) {
+  return (static_cast<int64_t>(config.layers.size()) + 3) / 4 * 4;
+}
+
 absl::StatusOr<std::unique_ptr<ParameterArena>> ParameterArena::Create(const GptConfig& config,
                                                                        int64_t leaves,
-                                                                       kernels::Backend& backend) {
+                                                                       kernels::Backend& backend,
+                                                                       int ranks) {
   CHECK_GE(leaves, 0);
+  CHECK_GE(ranks, 1);
   const std::vector<ParameterSpec> specs = ParameterSpecs(config);
   kernels::ArenaPlan value_plan, gradient_plan;
   std::vector<kernels::TensorId> values, gradients;
   for (const ParameterSpec& spec : specs) {
-    values.push_back(value_plan.Add(spec.name, spec.dtype, spec.shape));
+    values.push_back(value_plan.Add(spec.name, spec.dtype, {Room(config, spec, ranks)}));
     if (leaves > 0) {
-      gradients.push_back(
-          gradient_plan.Add(spec.name + ".grad", DType::kF32, {leaves, spec.size()}));
+      const int64_t size = leaves == 1 ? Room(config, spec, ranks) : spec.size();
+      gradients.push_back(gradient_plan.Add(spec.name + ".grad", DType::kF32, {leaves, size}));
     }
   }
   auto arena = std::make_unique<ParameterArena>();
@@ -104,8 +173,15 @@ absl::StatusOr<std::unique_ptr<ParameterArena>> ParameterArena::Create(const Gpt
   for (size_t i = 0; i < specs.size(); ++i) {
     kernels::Parameter parameter;
     parameter.spec = specs[i];
-    parameter.value = arena->values_.Get(values[i]);
-    if (leaves > 0) parameter.grad = arena->gradients_.Get(gradients[i]);
+    parameter.room = Room(config, specs[i], ranks);
+    parameter.value =
+        arena->values_.Get(values[i]).Slice(0, specs[i].size()).Reshape(specs[i].shape);
+    if (leaves > 0) {
+      parameter.grad = arena->gradients_.Get(gradients[i])
+                           .Reshape({-1})
+                           .Slice(0, leaves * specs[i].size())
+                           .Reshape({leaves, specs[i].size()});
+    }
     arena->parameters_.push_back(std::move(parameter));
   }
   return arena;

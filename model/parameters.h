@@ -22,6 +22,16 @@ namespace model {
 //
 // qkvo_w is stored as [dim, 4 dim] and is four row-major [out, in] matrices Q, K, V, O one after
 // the other. c_fc is [in, out], c_proj [out, in].
+//
+// With banks, all bf16 but for the two f32 ones, labels in brackets:
+//   attn_bank [attn]  [attention layers, 4 dim, dim]: Q, K, V, O of each, [out, in]
+//   mlp_bank [mlp]    [MLP slots, 2, hidden, dim]: c_fc [out, in] and c_proj [in, out]; layer i is
+//                     slot i; the slots are a multiple of 4, so that 8 ranks share them, and those
+//                     beyond the layers have no gradient
+//   scalars f32, value_embeds.{k}.weight [ve{k}], smear_gate.weight, skip_gate.weight [1,
+//   features], attn_gate_bank [attention layers, heads, features], ve_gate_bank [layers with a
+//   value embedding, heads, features], x0_lambdas f32 [layers], lm_head.weight [dim, V],
+//   embed.weight [V, dim]
 std::vector<kernels::ParameterSpec> ParameterSpecs(const GptConfig& config);
 
 // Positions in ParameterSpecs(); -1 where the layer lacks the part.
@@ -38,17 +48,31 @@ struct ParameterLayout {
   std::vector<int> value_embeds;
   std::vector<LayerParameters> layers;
   int lm_head = -1;
+  // With banks only; `layers` is empty then.
+  int attn_bank = -1;
+  int mlp_bank = -1;
+  int skip_gate = -1;
+  int attn_gate_bank = -1;
+  int ve_gate_bank = -1;
+  int x0_lambdas = -1;
 };
 ParameterLayout LayoutOf(const GptConfig& config);
+
+// Layers of a bank's entries, in order.
+std::vector<int> AttentionLayers(const GptConfig& config);
+std::vector<int> ValueEmbeddingLayers(const GptConfig& config);
+int64_t MlpSlots(const GptConfig& config);
 
 // Memory of values and of gradients, one arena each, allocated once.
 class ParameterArena {
  public:
   // leaves >= 1: gradients f32 [leaves, size] for each weight, zero at first. leaves = 0: none
-  // (evaluation). ResourceExhausted if the device has not enough memory.
+  // (evaluation). Each weight has room (kernels::Parameter) to be shared by `ranks` ranks, between
+  // its matrices or its elements. ResourceExhausted if the device has not enough memory.
   static absl::StatusOr<std::unique_ptr<ParameterArena>> Create(const GptConfig& config,
                                                                 int64_t leaves,
-                                                                kernels::Backend& backend);
+                                                                kernels::Backend& backend,
+                                                                int ranks = 1);
 
   const std::vector<kernels::Parameter>& parameters() const { return parameters_; }
   // NotFound, with the number of names there are.

@@ -23,15 +23,20 @@ struct PassInput {
   kernels::Tensor tokens;      // i32 [slots, T]
   kernels::Tensor targets;     // i32 [slots, T]; empty where no loss is asked for
   kernels::Tensor boundaries;  // i32 [slots, n], see kernels::AttentionArgs
+  // i32 [slots, n], twice the boundaries: of layers with paired heads; empty without any.
+  kernels::Tensor paired_boundaries;
+  // f32 [GptConfig::loss_weights], of a training pass; empty if that is 0.
+  kernels::Tensor loss_weights;
   int64_t short_window_tokens = 0;
   int64_t long_window_tokens = 0;
   float attention_scale = 0;
-  kernels::Tensor cos, sin;  // bf16 [positions >= T, head_dim / 2]
+  // bf16 [positions, head_dim / 2]: T of them or more, 2 T with paired heads
+  kernels::Tensor cos, sin;
 };
 
-// A weight as one pass uses it. value is what the products read: for hidden matrices the bf16
-// copy. grad is f32 [leaves, size], the leaves this pass adds to: 1 or one per slot; empty without
-// backward.
+// A weight as one pass uses it, perhaps a part of a bank. value is what the products read: for
+// hidden matrices the bf16 copy. grad is f32 [leaves, size], the leaves this pass adds to: 1 or one
+// per slot; empty without backward.
 struct Weight {
   kernels::Tensor value;
   kernels::Tensor grad;

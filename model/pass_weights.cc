@@ -56,4 +56,82 @@ PassWeights ViewWeights(const GptConfig& config, const ParameterLayout& layout,
   return weights;
 }
 
+namespace {
+
+// A parameter, or an entry of a bank, with one leaf of its gradient.
+class BankViewer {
+ public:
+  BankViewer(const std::vector<kernels::Parameter>& parameters, LeafRange leaves)
+      : parameters_(parameters), leaves_(leaves) {
+    CHECK_LE(leaves.count, 1) << "a pass of several leaves";
+  }
+
+  Weight Whole(int index) const {
+    return View(index, parameters_[index].value, 0, parameters_[index].spec.size());
+  }
+  Weight Entry(int bank, int64_t entry) const {
+    const Tensor value = parameters_[bank].value.At(entry);
+    return View(bank, value, entry * value.size(), value.size());
+  }
+  // c_fc and c_proj are two entries of one.
+  Weight Half(int bank, int64_t entry, int half) const {
+    const Tensor value = parameters_[bank].value.At(entry).At(half);
+    return View(bank, value, (2 * entry + half) * value.size(), value.size());
+  }
+
+ private:
+  using Tensor = kernels::Tensor;
+  Weight View(int index, const Tensor& value, int64_t begin, int64_t size) const {
+    Weight weight;
+    weight.value = value;
+    if (leaves_.count > 0) {
+      CHECK(parameters_[index].grad) << parameters_[index].spec.name << " has no gradient";
+      weight.grad = parameters_[index].grad.At(leaves_.begin).Slice(begin, size).Reshape({1, size});
+    }
+    return weight;
+  }
+
+  const std::vector<kernels::Parameter>& parameters_;
+  const LeafRange leaves_;
+};
+
+}  // namespace
+
+PassWeights ViewBanks(const GptConfig& config, const ParameterLayout& layout,
+                      const std::vector<kernels::Parameter>& parameters, const BankTensors& own,
+                      LeafRange leaves) {
+  const BankViewer view(parameters, leaves);
+  PassWeights weights;
+  weights.scalars = own.scalars;
+  weights.embed = view.Whole(layout.embed);
+  weights.smear_gate = view.Whole(layout.smear_gate);
+  weights.skip_gate = view.Whole(layout.skip_gate);
+  weights.lm_head = view.Whole(layout.lm_head);
+  for (int index : layout.value_embeds) weights.value_embeds.push_back(view.Whole(index));
+  int64_t attention = 0, gated = 0;
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    const LayerConfig& has = config.layers[i];
+    LayerWeights layer;
+    layer.attention.scalars = weights.scalars;
+    if (has.attention) {
+      layer.attention.qkvo = view.Entry(layout.attn_bank, attention);
+      layer.attention.qkvo.value = own.scaled[attention];
+      layer.attention.gate = view.Entry(layout.attn_gate_bank, attention);
+      ++attention;
+    }
+    if (has.value_embedding >= 0) {
+      layer.attention.value_table = weights.value_embeds[has.value_embedding];
+      layer.attention.value_gate = view.Entry(layout.ve_gate_bank, gated);
+      ++gated;
+    }
+    if (has.mlp) {
+      layer.mlp.c_fc = view.Half(layout.mlp_bank, static_cast<int64_t>(i), 0);
+      layer.mlp.c_proj = view.Half(layout.mlp_bank, static_cast<int64_t>(i), 1);
+      layer.mlp.hidden = kernels::HiddenDim::kRows;
+    }
+    weights.layers.push_back(layer);
+  }
+  return weights;
+}
+
 }  // namespace model

@@ -19,12 +19,13 @@ struct LayerWeights {
 };
 
 struct PassWeights {
-  Weight scalars;     // f32 [n]
+  Weight scalars;     // f32 [n]; with banks `scalars` and then x0_lambdas
   Weight embed;       // bf16 [V, D]
   Weight smear_gate;  // bf16 [1, gate_features]
   std::vector<Weight> value_embeds;
   std::vector<LayerWeights> layers;
-  Weight lm_head;  // bf16 [V, D]
+  Weight lm_head;    // bf16 [V, D]; with banks [D, V]
+  Weight skip_gate;  // bf16 [1, gate_features], with banks
 };
 
 // Which leaves of the gradients a pass adds to. count = 0: none, forward only.
@@ -32,6 +33,17 @@ struct LeafRange {
   int64_t begin = 0;
   int64_t count = 0;
 };
+
+// What a pass of a model with banks reads and writes in the place of parameters.
+struct BankTensors {
+  Weight scalars;                       // f32 [n], grad f32 [1, n]: see PassWeights
+  std::vector<kernels::Tensor> scaled;  // by attention layer's place in the bank: bf16 [4 D, D]
+};
+
+// Of a model with banks. One leaf at most: an entry of a bank is dense in one leaf only.
+PassWeights ViewBanks(const GptConfig& config, const ParameterLayout& layout,
+                      const std::vector<kernels::Parameter>& parameters, const BankTensors& own,
+                      LeafRange leaves);
 
 // `rounded` holds the bf16 copies of the hidden matrices at their parameters' positions, QKVO as
 // [4 D, D], and empty tensors elsewhere.

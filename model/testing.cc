@@ -26,11 +26,26 @@ double Hashed(uint64_t position, uint64_t stream) {
 }
 
 double ScaleOf(const std::string& name) {
+  if (name == "attn_bank" || name == "x0_lambdas") return 0.3;
+  if (name == "mlp_bank") return 0.2;
+  if (absl::EndsWith(name, "gate_bank")) return 0.5;
   if (absl::EndsWith(name, "c_fc")) return 0.25;
   if (absl::EndsWith(name, "c_proj")) return 0.15;
   if (absl::EndsWith(name, "qkvo_w") || name == "lm_head.weight") return 0.3;
   if (absl::EndsWith(name, "gate.weight")) return 0.5;
   return 1.5;  // embeddings
+}
+
+// As OFFSETS of make_unified_fixture.py.
+std::vector<float> HashedBankScalars(const GptConfig& config, uint64_t stream) {
+  const int layers = static_cast<int>(config.layers.size());
+  std::vector<float> scalars;
+  for (int i = 0; i < ScalarCount(config); ++i) {
+    double offset = i < layers || (i < 3 * layers && (i - layers) % 2 == 1) ? 1.0 : 0.5;
+    if (i == SkipScalar(config, 0)) offset = -0.5;
+    scalars.push_back(static_cast<float>(0.3 * Hashed(i, stream) + offset));
+  }
+  return scalars;
 }
 
 std::vector<float> HashedScalars(const GptConfig& config) {
@@ -78,15 +93,25 @@ GptConfig SmallBackoutConfig() {
   return *std::move(config);
 }
 
+GptConfig SmallUnifiedConfig() {
+  absl::StatusOr<GptConfig> config = UnifiedConfig(
+      {.vocab_size = 96, .dim = 32, .heads = 2, .head_dim = 16, .mlp_dim = 128, .layers = 11});
+  CHECK(config.ok()) << config.status();
+  return *std::move(config);
+}
+
 void SetHashedWeights(const GptConfig& config, const ParameterArena& weights, Queue& queue) {
   for (size_t i = 0; i < weights.parameters().size(); ++i) {
     const kernels::Parameter& p = weights.parameters()[i];
     std::vector<float> values(p.spec.size());
     for (size_t j = 0; j < values.size(); ++j) {
       const float value = static_cast<float>(ScaleOf(p.spec.name) * Hashed(j, i));
-      values[j] = kernels::RoundToBF16(value);
+      values[j] = p.spec.name == "x0_lambdas" ? value : kernels::RoundToBF16(value);
     }
-    if (p.spec.name == "scalars") values = HashedScalars(config);
+    if (p.spec.name == "scalars") {
+      values = config.style == WeightStyle::kBanks ? HashedBankScalars(config, i)
+                                                   : HashedScalars(config);
+    }
     if (p.spec.dtype == DType::kF32) {
       queue.Upload(values.data(), p.value);
     } else {
@@ -123,21 +148,41 @@ SmallPass::SmallPass(const GptConfig& config, int64_t first_slot, int64_t slots,
   const auto boundaries = plan.Add("boundaries", DType::kI32, {slots, 6});
   const auto losses = plan.Add("losses", DType::kF32, {slots, kSlotTokens});
   const int64_t half = config.head_dim / 2;
-  const auto cos = plan.Add("cos", DType::kBF16, {kSlotTokens, half});
-  const auto sin = plan.Add("sin", DType::kBF16, {kSlotTokens, half});
+  const auto paired = plan.Add("paired boundaries", DType::kI32, {slots, 6});
+  const auto loss_weights = plan.Add("loss weights", DType::kF32, {3});
+  const int64_t positions = (HasPairedHeads(config) ? 2 : 1) * kSlotTokens;
+  const auto cos = plan.Add("cos", DType::kBF16, {positions, half});
+  const auto sin = plan.Add("sin", DType::kBF16, {positions, half});
   auto arena = kernels::Arena::Create(std::move(plan), kernels::CpuBackend());
   CHECK(arena.ok()) << arena.status();
   arena_ = *std::move(arena);
   gpt_.Bind(arena_);
   losses_ = arena_.Get(losses);
-  input_ = {arena_.Get(tokens), arena_.Get(targets), arena_.Get(boundaries), 8, 24, 0.3f,
-            arena_.Get(cos),    arena_.Get(sin)};
+  input_.tokens = arena_.Get(tokens);
+  input_.targets = arena_.Get(targets);
+  input_.boundaries = arena_.Get(boundaries);
+  input_.short_window_tokens = 8;
+  input_.long_window_tokens = 24;
+  input_.attention_scale = 0.3f;
+  input_.cos = arena_.Get(cos);
+  input_.sin = arena_.Get(sin);
 
   const int64_t vocab = config.vocab_size;
   queue.Upload(StreamOfSlots(first_slot, slots, 0, vocab).data(), input_.tokens);
   queue.Upload(StreamOfSlots(first_slot, slots, 1, vocab).data(), input_.targets);
   const int32_t documents[kSlots][6] = {{0, 30, 30, 71, 96, 96}, {0, 0, 50, 58, 96, 96}};
   queue.Upload(documents[first_slot], input_.boundaries);
+  if (HasPairedHeads(config)) {
+    input_.paired_boundaries = arena_.Get(paired);
+    std::vector<int32_t> doubled(slots * 6);
+    for (int64_t i = 0; i < slots * 6; ++i) doubled[i] = 2 * documents[first_slot + i / 6][i % 6];
+    queue.Upload(doubled.data(), input_.paired_boundaries);
+  }
+  if (config.loss_weights > 0) {
+    input_.loss_weights = arena_.Get(loss_weights);
+    const float weights[] = {1.0f, 0.5f, 0.1875f};
+    queue.Upload(weights, input_.loss_weights);
+  }
   std::vector<float> frequencies(half, 0.0f);
   for (int64_t j = 0; j < half / 2; ++j) frequencies[j] = std::ldexp(1.0f, -static_cast<int>(j));
   std::vector<kernels::BF16> cos_host(input_.cos.size()), sin_host(input_.sin.size());
@@ -147,14 +192,16 @@ SmallPass::SmallPass(const GptConfig& config, int64_t first_slot, int64_t slots,
 }
 
 std::vector<float> SmallPass::Loss(const ParameterArena& weights) {
-  gpt_.RoundWeights(weights.parameters(), queue_);
+  gpt_.PrepareWeights(weights.parameters(), queue_);
   gpt_.Loss(input_, weights.parameters(), losses_, queue_);
   return Download(losses_, queue_);
 }
 
-std::vector<float> SmallPass::LossGrad(const ParameterArena& weights, int64_t leaf_begin) {
-  gpt_.RoundWeights(weights.parameters(), queue_);
+std::vector<float> SmallPass::LossGrad(const ParameterArena& weights, int64_t leaf_begin,
+                                       bool finish) {
+  gpt_.PrepareWeights(weights.parameters(), queue_);
   gpt_.LossGrad(input_, weights.parameters(), leaf_begin, losses_, queue_);
+  if (finish) gpt_.FinishGradients(weights.parameters(), queue_);
   return Download(losses_, queue_);
 }
 

@@ -18,6 +18,7 @@ namespace model::testing {
 // dim 32, 2 heads, vocabulary 96: what testdata/make_fixture.py computes.
 GptConfig SmallConfig();
 GptConfig SmallBackoutConfig();  // the same of the record of 2025-10-27
+GptConfig SmallUnifiedConfig();  // and of 2026-01-18, as in testdata/make_unified_fixture.py
 constexpr int64_t kSlots = 2;
 constexpr int64_t kSlotTokens = 96;
 
@@ -31,9 +32,11 @@ class SmallPass {
   SmallPass(const GptConfig& config, int64_t first_slot, int64_t slots, bool train,
             kernels::Queue& queue);
 
-  // Losses of all tokens, slot by slot.
+  // Losses of all tokens, slot by slot. LossGrad also finishes all leaves' gradients,
+  // or leaves that to a later call.
   std::vector<float> Loss(const ParameterArena& weights);
-  std::vector<float> LossGrad(const ParameterArena& weights, int64_t leaf_begin);
+  std::vector<float> LossGrad(const ParameterArena& weights, int64_t leaf_begin,
+                              bool finish = true);
 
   Gpt& gpt() { return gpt_; }
   const PassInput& input() const { return input_; }

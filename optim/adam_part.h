@@ -1,20 +1,19 @@
-// The Adam half of a step: a reduction and a gather per parameter, the update in between. Only
-// parameters whose row is due take part.
+// Adam: one buffer per parameter. Rates are those of the parameters whose row is due.
 #ifndef OPTIM_ADAM_PART_H_
 #define OPTIM_ADAM_PART_H_
 
 #include <memory>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "kernels/arena.h"
 #include "optim/param_table.h"
 #include "optim/sharded_buffer.h"
 #include "optim/step_layout.h"
+#include "optim/update_part.h"
 
 namespace optim {
 
-class AdamPart {
+class AdamPart : public UpdatePart {
  public:
   // Plans its memory in `plan`.
   AdamPart(const OptimizerConfig& config, const StepLayout& layout,
@@ -24,20 +23,13 @@ class AdamPart {
 
   // Uploads the rates of step `step` of a run whose first step was `first`.
   void SetRates(double lr_multiplier, int64_t step, int64_t first, kernels::Queue& queue);
-  // Which items are due in that step: what Step does depends on it alone.
-  std::vector<bool> Due(int64_t step) const;
-  // All reductions are launched first; then, in the same order, each parameter's own chunk is
-  // updated and its gather launched. `guard` as AdamArgs::guard.
-  absl::Status Step(const std::vector<bool>& due, kernels::Tensor guard, kernels::Queue& queue);
-  void Drain(kernels::Queue& queue);
-  // Moments as they were at first: zero.
-  void Reset(kernels::Queue& queue);
 
-  absl::Status GatherState(kernels::Tensor stage, kernels::Queue& queue,
-                           std::vector<StateTensor>* out);
-  absl::Status CheckState(const OptimizerState& state) const;
-  // Of a state that CheckState accepts.
-  void LoadState(const OptimizerState& state, kernels::Queue& queue);
+  int buffers() const override { return static_cast<int>(items_.size()); }
+  ShardedBuffer& buffer(int i) override { return *items_[i].buffer; }
+  void Update(int i, kernels::Tensor guard, kernels::Queue& queue) override;
+  std::vector<ShardedBuffer::Kept> KeptOf(int i) const override {
+    return {{.prefix = "adam.m", .own = items_[i].m}, {.prefix = "adam.v", .own = items_[i].v}};
+  }
 
  private:
   struct Item {
@@ -46,11 +38,6 @@ class AdamPart {
     kernels::TensorId m_id, v_id;
     kernels::Tensor m, v;  // row.moment_dtype [chunk]
   };
-
-  // What an item keeps between steps.
-  static std::vector<ShardedBuffer::Kept> KeptOf(const Item& item) {
-    return {{.prefix = "adam.m", .own = item.m}, {.prefix = "adam.v", .own = item.v}};
-  }
 
   std::vector<Item> items_;
   kernels::TensorId rates_id_;

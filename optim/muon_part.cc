@@ -4,9 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/ops/elementwise.h"
 #include "kernels/ops/optimizer.h"
-#include "third_party/absl_compat/status_macros.h"
 
 namespace optim {
 
@@ -23,30 +21,17 @@ MuonPart::MuonPart(const OptimizerConfig& config, const StepLayout& layout,
     : orthogonalizer_(std::move(orthogonalizer)) {
   int64_t largest_chunk = 0, workspace = 0;
   for (const BufferLayout& buffer : layout.muon) {
-    std::vector<const Parameter*> members;
     std::vector<ParamRow> rows;
     for (int index : buffer.members) {
-      members.push_back(&parameters[index]);
       rows.push_back(RowOf(config.table[layout.row_of_spec[index]], parameters[index].spec));
     }
-    Item item;
-    item.buffer = std::make_unique<ShardedBuffer>(buffer, std::move(members), slots, comm, plan);
-    item.momentum_id = plan->Add(absl::StrCat("muon.momentum/", buffer.label), buffer.dtype,
-                                 {item.buffer->chunk()});
-    if (rows[0].rule == Rule::kNorMuon) {
-      // PlanStep has seen to it that the members agree on rule, dtype and number of values.
-      const int64_t values = Elements(SecondMomentShape(parameters[buffer.members[0]].spec));
-      item.second_moment_id =
-          plan->Add(absl::StrCat("normuon.second_moment/", buffer.label), rows[0].moment_dtype,
-                    {item.buffer->chunk() / buffer.member_size * values});
-    }
-    item.runs = OwnRuns(*item.buffer, rows, comm.rank());
+    items_.push_back(MakeItem(buffer, parameters, rows, slots, comm, plan));
+    const Item& item = items_.back();
     largest_chunk = std::max(largest_chunk, item.buffer->chunk());
     for (const Run& run : item.runs) {
       workspace =
           std::max(workspace, orthogonalizer_->WorkspaceElements(run.batch, run.rows, run.cols));
     }
-    items_.push_back(std::move(item));
   }
   if (items_.empty()) return;
   const int64_t rates = 1 + 2 * static_cast<int64_t>(matrices_.size());
@@ -58,25 +43,55 @@ MuonPart::MuonPart(const OptimizerConfig& config, const StepLayout& layout,
   workspace_id_ = plan->Add("muon.workspace", DType::kBF16, {std::max<int64_t>(1, workspace)});
 }
 
+MuonPart::Item MuonPart::MakeItem(const BufferLayout& layout,
+                                  const std::vector<Parameter>& parameters,
+                                  const std::vector<ParamRow>& rows, const SlotPlan& slots,
+                                  comm::Communicator& comm, kernels::ArenaPlan* plan) {
+  std::vector<const Parameter*> members;
+  for (int index : layout.members) members.push_back(&parameters[index]);
+  Item item;
+  item.buffer = std::make_unique<ShardedBuffer>(layout, std::move(members), slots, comm, plan);
+  const int64_t chunk = item.buffer->chunk();
+  // PlanStep has seen to it that the members agree on rule, mantissa, dtype and number of values.
+  item.momentum_id = plan->Add(absl::StrCat("muon.momentum/", layout.label),
+                               rows[0].mantissa ? DType::kF32 : layout.dtype, {chunk});
+  if (rows[0].mantissa) {
+    item.mantissa_id =
+        plan->Add(absl::StrCat("normuon.mantissa/", layout.label), DType::kU16, {chunk});
+  }
+  if (rows[0].rule == Rule::kNorMuon) {
+    const int64_t values = Elements(SecondMomentShape(parameters[layout.members[0]].spec));
+    item.second_moment_id =
+        plan->Add(absl::StrCat("normuon.second_moment/", layout.label), rows[0].moment_dtype,
+                  {chunk / layout.unit * values / (layout.member_size / layout.unit)});
+  }
+  item.runs = OwnRuns(*item.buffer, rows);
+  return item;
+}
+
 std::vector<MuonPart::Run> MuonPart::OwnRuns(const ShardedBuffer& buffer,
-                                             const std::vector<ParamRow>& rows, int rank) {
+                                             const std::vector<ParamRow>& rows) {
   std::vector<Run> runs;
   const BufferLayout& layout = buffer.layout();
-  const int64_t first = rank * buffer.chunk() / layout.member_size;
-  const int64_t owned = buffer.own_size() / layout.member_size;
+  const int64_t units_of_member = layout.member_size / layout.unit;
+  const int64_t first = buffer.own_begin() / layout.unit;
+  const int64_t owned = buffer.own_size() / layout.unit;
   for (int64_t i = 0; i < owned; ++i) {
-    const ParameterSpec& spec = buffer.members()[first + i]->spec;
-    const Run next{.begin = i * layout.member_size,
+    const int64_t member = (first + i) / units_of_member;
+    const ParameterSpec& spec = buffer.members()[member]->spec;
+    const int64_t batch = spec.matrices / units_of_member;
+    const Run next{.begin = i * layout.unit,
                    .batch = 0,
                    .rows = spec.rows,
                    .cols = spec.cols,
-                   .beta2 = rows[first + i].beta2,
+                   .beta2 = rows[member].beta2,
                    .per_row = SecondMomentPerRow(spec),
-                   .moment = i * Elements(SecondMomentShape(spec)),
+                   .moment = i * Elements(SecondMomentShape(spec)) / units_of_member,
                    .rate = static_cast<int64_t>(matrices_.size())};
     if (runs.empty() || !runs.back().GoesWith(next)) runs.push_back(next);
-    runs.back().batch += spec.matrices;
-    matrices_.insert(matrices_.end(), spec.matrices, MatrixRow{rows[first + i], spec});
+    runs.back().batch += batch;
+    const int64_t matrix = (first + i) % units_of_member * batch;
+    for (int64_t j = 0; j < batch; ++j) matrices_.push_back({rows[member], spec, matrix + j});
   }
   return runs;
 }
@@ -87,6 +102,7 @@ void MuonPart::Bind(const kernels::Arena& arena, Tensor tree_scratch) {
     item.buffer->Bind(arena, tree_scratch);
     item.momentum = arena.Get(item.momentum_id);
     if (item.second_moment_id.index >= 0) item.second_moment = arena.Get(item.second_moment_id);
+    if (item.mantissa_id.index >= 0) item.mantissa = arena.Get(item.mantissa_id);
   }
   const Tensor rates = arena.Get(rates_id_);
   const int64_t matrices = static_cast<int64_t>(matrices_.size());
@@ -102,98 +118,70 @@ void MuonPart::SetRates(double lr_multiplier, double momentum, Queue& queue) {
   if (items_.empty()) return;
   host_rates_[0] = static_cast<float>(momentum);
   for (size_t i = 0; i < matrices_.size(); ++i) {
-    const Rates rates = MuonRates(matrices_[i].row, matrices_[i].spec, lr_multiplier);
+    const auto& [row, spec, matrix] = matrices_[i];
+    const Rates rates = MuonRates(row, spec, lr_multiplier, matrix);
     host_rates_[1 + i] = static_cast<float>(rates.step);
     host_rates_[1 + matrices_.size() + i] = static_cast<float>(rates.decay);
   }
   queue.Upload(host_rates_.data(), rates_);
 }
 
-void MuonPart::Update(const Item& item, Tensor guard, Queue& queue) const {
+void MuonPart::Update(int i, Tensor guard, Queue& queue) {
+  const Item& item = items_[i];
   const ShardedBuffer& buffer = *item.buffer;
   const int64_t n = buffer.own_size();
   if (n == 0) return;
-  kernels::MomentumUpdate(buffer.own_gradient().Slice(0, n), item.momentum.Slice(0, n),
-                          rates_.Slice(0, 1), guard, direction_.Slice(0, n), queue);
-  for (const Run& run : item.runs) {
-    const auto view = [&run](const Tensor& flat) {
-      return flat.Slice(run.begin, run.size()).Reshape({run.batch, run.rows, run.cols});
-    };
-    orthogonalizer_->Orthogonalize(view(direction_), workspace_, view(orthogonal_), queue);
-    if (item.second_moment) {
-      const int64_t values = run.per_row ? run.rows : run.cols;
-      kernels::NormalizeBySecondMoment(
-          {.o = view(orthogonal_),
-           .w = item.second_moment.Slice(run.moment, run.batch * values)
-                    .Reshape({run.batch, values}),
-           .guard = guard,
-           .p = view(orthogonal_),
-           .beta2 = static_cast<float>(run.beta2),
-           .per_row = run.per_row},
-          queue);
-    }
-    kernels::MatrixUpdate(view(buffer.own_value()), view(orthogonal_),
-                          step_rates_.Slice(run.rate, run.batch),
-                          decay_rates_.Slice(run.rate, run.batch), guard, queue);
+  kernels::MomentumUpdate({.g = buffer.own_gradient().Slice(0, n),
+                           .m = item.momentum.Slice(0, n),
+                           .mu = rates_.Slice(0, 1),
+                           .guard = guard,
+                           .u = direction_.Slice(0, n),
+                           .gradient = buffer.layout().dtype},
+                          queue);
+  for (const Run& run : item.runs) UpdateRun(item, run, guard, queue);
+}
+
+void MuonPart::UpdateRun(const Item& item, const Run& run, Tensor guard, Queue& queue) const {
+  const auto view = [&run](const Tensor& flat) {
+    return flat.Slice(run.begin, run.size()).Reshape({run.batch, run.rows, run.cols});
+  };
+  orthogonalizer_->Orthogonalize(view(direction_), workspace_, view(orthogonal_), queue);
+  if (item.second_moment) {
+    const int64_t values = run.per_row ? run.rows : run.cols;
+    kernels::NormalizeBySecondMoment(
+        {.o = view(orthogonal_),
+         .w = item.second_moment.Slice(run.moment, run.batch * values).Reshape({run.batch, values}),
+         .guard = guard,
+         .p = view(orthogonal_),
+         .beta2 = static_cast<float>(run.beta2),
+         .per_row = run.per_row},
+        queue);
+  }
+  const Tensor value = view(item.buffer->own_value());
+  const Tensor steps = step_rates_.Slice(run.rate, run.batch);
+  const Tensor decays = decay_rates_.Slice(run.rate, run.batch);
+  if (item.mantissa) {
+    kernels::CautiousMatrixUpdate({.p = value,
+                                   .mantissa = view(item.mantissa),
+                                   .o = view(orthogonal_),
+                                   .lr = steps,
+                                   .decay = decays,
+                                   .guard = guard},
+                                  queue);
+  } else {
+    kernels::MatrixUpdate(value, view(orthogonal_), steps, decays, guard, queue);
   }
 }
 
-absl::Status MuonPart::Step(Tensor guard, Queue& queue) {
-  for (Item& item : items_) item.buffer->LaunchReduce(queue);
-  for (Item& item : items_) {
-    ABSL_RETURN_IF_ERROR(item.buffer->WaitReduce(queue));
-    item.buffer->LoadOwnValue(queue);
-    Update(item, guard, queue);
-    item.buffer->LaunchGather(queue);
-  }
-  for (Item& item : items_) ABSL_RETURN_IF_ERROR(item.buffer->FinishGather(queue));
-  return absl::OkStatus();
-}
-
-void MuonPart::Drain(Queue& queue) {
-  for (Item& item : items_) item.buffer->Drain(queue);
-}
-
-void MuonPart::Reset(Queue& queue) {
-  for (const Item& item : items_) {
-    for (const ShardedBuffer::Kept& kept : KeptOf(item)) kernels::FillZero(kept.own, queue);
-  }
-}
-
-std::vector<ShardedBuffer::Kept> MuonPart::KeptOf(const Item& item) {
+std::vector<ShardedBuffer::Kept> MuonPart::KeptOf(int i) const {
+  const Item& item = items_[i];
   std::vector<ShardedBuffer::Kept> kept = {{.prefix = "muon.momentum", .own = item.momentum}};
   if (item.second_moment) {
     kept.push_back(
         {.prefix = "normuon.second_moment", .own = item.second_moment, .shape = SecondMomentShape});
   }
+  if (item.mantissa) kept.push_back({.prefix = "normuon.mantissa", .own = item.mantissa});
   return kept;
-}
-
-absl::Status MuonPart::GatherState(Tensor stage, Queue& queue, std::vector<StateTensor>* out) {
-  for (const Item& item : items_) {
-    for (const ShardedBuffer::Kept& kept : KeptOf(item)) {
-      const Tensor typed(stage.data(), kept.own.dtype(), {stage.size()}, stage.device());
-      ABSL_RETURN_IF_ERROR(item.buffer->GatherState(kept, typed, queue, out));
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status MuonPart::CheckState(const OptimizerState& state) const {
-  for (const Item& item : items_) {
-    for (const ShardedBuffer::Kept& kept : KeptOf(item)) {
-      ABSL_RETURN_IF_ERROR(item.buffer->CheckState(kept, state));
-    }
-  }
-  return absl::OkStatus();
-}
-
-void MuonPart::LoadState(const OptimizerState& state, Queue& queue) {
-  for (const Item& item : items_) {
-    for (const ShardedBuffer::Kept& kept : KeptOf(item)) {
-      item.buffer->LoadState(kept, state, queue);
-    }
-  }
 }
 
 }  // namespace optim

@@ -1,23 +1,24 @@
-// The half of a step for matrices, group by group: Muon (Jordan, "Muon", 2024),
+// The rules for matrices, one buffer per group: Muon (Jordan, "Muon", 2024),
 //   m <- m + (1 - mu)(g - m);  u = (1 - mu) g + mu m;  p <- p decay - lr orth(u)
 // or NorMuon, where kernels::NormalizeBySecondMoment comes after orth. Both see a parameter as the
-// matrices of its view from orth to the update.
+// matrices of its view from orth to the update. With a mantissa the update is
+// kernels::CautiousMatrixUpdate.
 #ifndef OPTIM_MUON_PART_H_
 #define OPTIM_MUON_PART_H_
 
 #include <memory>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "kernels/arena.h"
 #include "optim/orthogonalizer.h"
 #include "optim/param_table.h"
 #include "optim/sharded_buffer.h"
 #include "optim/step_layout.h"
+#include "optim/update_part.h"
 
 namespace optim {
 
-class MuonPart {
+class MuonPart : public UpdatePart {
  public:
   // Plans its memory in `plan`.
   MuonPart(const OptimizerConfig& config, const StepLayout& layout,
@@ -28,22 +29,14 @@ class MuonPart {
 
   // Uploads the next step's rates.
   void SetRates(double lr_multiplier, double momentum, kernels::Queue& queue);
-  // All groups' reductions are in flight before the first wait; then, in group order, wait,
-  // update and launch the gather; at last, in group order, finish the gathers. `guard` as in
-  // kernels::MatrixUpdate.
-  absl::Status Step(kernels::Tensor guard, kernels::Queue& queue);
-  void Drain(kernels::Queue& queue);
-  // Momentum and second moments as they were at first: zero.
-  void Reset(kernels::Queue& queue);
 
-  absl::Status GatherState(kernels::Tensor stage, kernels::Queue& queue,
-                           std::vector<StateTensor>* out);
-  absl::Status CheckState(const OptimizerState& state) const;
-  // Of a state that CheckState accepts.
-  void LoadState(const OptimizerState& state, kernels::Queue& queue);
+  int buffers() const override { return static_cast<int>(items_.size()); }
+  ShardedBuffer& buffer(int i) override { return *items_[i].buffer; }
+  void Update(int i, kernels::Tensor guard, kernels::Queue& queue) override;
+  std::vector<ShardedBuffer::Kept> KeptOf(int i) const override;
 
  private:
-  // Owned members, consecutive, with one view and one way to update: they share the calls. A chunk
+  // Owned units, consecutive, with one view and one way to update: they share the calls. A chunk
   // that holds attention and MLP has two of them.
   struct Run {
     int64_t begin = 0;  // first element, in the chunk
@@ -62,17 +55,19 @@ class MuonPart {
   struct Item {
     std::unique_ptr<ShardedBuffer> buffer;
     std::vector<Run> runs;
-    kernels::TensorId momentum_id, second_moment_id;
-    kernels::Tensor momentum;       // weights' dtype [chunk]
-    kernels::Tensor second_moment;  // moment_dtype [members of a chunk * values]; empty for Muon
+    kernels::TensorId momentum_id, second_moment_id, mantissa_id;
+    kernels::Tensor momentum;       // weights' dtype, with a mantissa f32 [chunk]
+    kernels::Tensor second_moment;  // moment_dtype [units of a chunk * values]; empty for Muon
+    kernels::Tensor mantissa;       // u16 [chunk], or empty
   };
 
-  // What an item keeps between steps.
-  static std::vector<ShardedBuffer::Kept> KeptOf(const Item& item);
+  Item MakeItem(const BufferLayout& layout, const std::vector<kernels::Parameter>& parameters,
+                const std::vector<ParamRow>& rows, const SlotPlan& slots, comm::Communicator& comm,
+                kernels::ArenaPlan* plan);
   // Also appends to matrices_. `rows`: of all members, RowOf.
-  std::vector<Run> OwnRuns(const ShardedBuffer& buffer, const std::vector<ParamRow>& rows,
-                           int rank);
-  void Update(const Item& item, kernels::Tensor guard, kernels::Queue& queue) const;
+  std::vector<Run> OwnRuns(const ShardedBuffer& buffer, const std::vector<ParamRow>& rows);
+  void UpdateRun(const Item& item, const Run& run, kernels::Tensor guard,
+                 kernels::Queue& queue) const;
 
   const std::unique_ptr<Orthogonalizer> orthogonalizer_;
   std::vector<Item> items_;
@@ -80,6 +75,7 @@ class MuonPart {
   struct MatrixRow {
     ParamRow row;
     kernels::ParameterSpec spec;
+    int64_t matrix;  // of the view
   };
   std::vector<MatrixRow> matrices_;
   kernels::TensorId rates_id_, direction_id_, orthogonal_id_, workspace_id_;

@@ -1,11 +1,14 @@
 // NorMuon as the sharded step runs it.
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "comm/test_ranks.h"
 #include "gtest/gtest.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/ops/optimizer.h"
 #include "kernels/testing/testing.h"
 #include "optim/oracle.h"
 #include "optim/sharded_optimizer.h"
@@ -99,6 +102,32 @@ TEST(NorMuon, T1_39_FirstUpdateOfTheSmearGate) {
     // nu0 / sqrt(12), and nu0 is 0.854 to 1.137 for a vector
     EXPECT_NEAR(std::fabs(moved[0]), 0.03 / std::sqrt(12), 0.2 * 0.03 / std::sqrt(12));
   });
+}
+
+// Rows are equalised, the norm of the matrix stays. The op's bf16 input and output are off by 2^-9
+// each.
+TEST(NorMuon, UO_35_NormalisationPerRow) {
+  const Matrix o = {1, 1, 0.1, 0.3};
+  const double want[] = {0.72456884, 0.72456884, 0.32403703, 0.9721111};
+  Matrix w = {0, 0};
+  const Matrix exact = SecondMomentPerRowOracle(o, 2, 2, 0.95, &w);
+  EXPECT_NEAR(w[0], 0.05, 1e-15);
+  EXPECT_NEAR(w[1], 0.0025, 1e-15);
+  EXPECT_NEAR(FrobeniusNorm(exact), 1.449138, 1e-6);
+  EXPECT_NEAR(FrobeniusNorm(exact), FrobeniusNorm(o), 1e-12);
+  kernels::testing::HostTensor matrix(kernels::DType::kBF16, {1, 2, 2});
+  kernels::testing::HostTensor moment(kernels::DType::kF32, {1, 2});
+  matrix.Set(o);
+  const std::unique_ptr<kernels::Queue> queue = kernels::MakeCpuQueue(1);
+  kernels::NormalizeBySecondMoment(
+      {.o = matrix.get(), .w = moment.get(), .p = matrix.get(), .beta2 = 0.95f, .per_row = true},
+      *queue);
+  queue->Synchronize();
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_NEAR(exact[i], want[i], 1e-8);
+    EXPECT_NEAR(matrix.ToDouble()[i], want[i], want[i] / 256);
+  }
+  for (int i = 0; i < 2; ++i) EXPECT_NEAR(moment.ToDouble()[i], w[i], 0.01 * w[i]);
 }
 
 TEST(NorMuon, ResetForgetsTheState) {

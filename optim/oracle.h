@@ -64,18 +64,23 @@ inline double QuinticScalar(const QuinticRule& rule, double s) {
   return s;
 }
 
-inline Matrix QuinticOracle(const QuinticRule& rule, Matrix x, int64_t rows, int64_t cols) {
+// `stored`: what becomes of each value that is kept in memory between two products.
+inline Matrix QuinticOracle(
+    const QuinticRule& rule, Matrix x, int64_t rows, int64_t cols,
+    double (*stored)(double) = [](double value) { return value; }) {
   if (rows > cols) {
-    return Transposed(QuinticOracle(rule, Transposed(x, rows, cols), cols, rows), cols, rows);
+    return Transposed(QuinticOracle(rule, Transposed(x, rows, cols), cols, rows, stored), cols,
+                      rows);
   }
   const double norm = rule.norm_scale * FrobeniusNorm(x) + rule.norm_eps;
-  for (double& value : x) value /= norm;
+  for (double& value : x) value = stored(value / norm);
   for (const double(&f)[3] : rule.abc) {
-    const Matrix a = Product(x, Transposed(x, rows, cols), rows, cols, rows);
+    Matrix a = Product(x, Transposed(x, rows, cols), rows, cols, rows);
+    for (double& value : a) value = stored(value);
     Matrix b = Product(a, a, rows, rows, rows);
-    for (size_t j = 0; j < b.size(); ++j) b[j] = f[1] * a[j] + f[2] * b[j];
+    for (size_t j = 0; j < b.size(); ++j) b[j] = stored(f[1] * a[j] + f[2] * b[j]);
     const Matrix bx = Product(b, x, rows, rows, cols);
-    for (size_t j = 0; j < x.size(); ++j) x[j] = f[0] * x[j] + bx[j];
+    for (size_t j = 0; j < x.size(); ++j) x[j] = stored(f[0] * x[j] + bx[j]);
   }
   return x;
 }
@@ -97,6 +102,13 @@ inline Matrix SecondMomentOracle(Matrix o, int64_t rows, int64_t cols, double be
   const double ratio = norm / std::max(FrobeniusNorm(o), 1e-10);
   for (double& value : o) value *= ratio;
   return o;
+}
+
+// The same with one second moment per row.
+inline Matrix SecondMomentPerRowOracle(const Matrix& o, int64_t rows, int64_t cols, double beta2,
+                                       Matrix* w) {
+  return Transposed(SecondMomentOracle(Transposed(o, rows, cols), cols, rows, beta2, w), cols,
+                    rows);
 }
 
 // Singular values by one-sided Jacobi rotations of the rows, ascending; rows <= cols.
@@ -142,6 +154,11 @@ struct AdamOracle {
     v = beta2 * v + (1 - beta2) * g * g;
     const double correction = std::sqrt(1 - std::pow(beta2, t)) / (1 - std::pow(beta1, t));
     return p - lr * correction * m / (std::sqrt(v) + eps);
+  }
+  // With decay only where the update makes the weight smaller.
+  double CautiousStep(double p, double g, double decay) {
+    const double u = p - Step(p, g);
+    return p - (u * p > 0 ? u + p * decay : u);
   }
 };
 

@@ -16,6 +16,11 @@ namespace optim {
 // moment per neuron (Li et al., "NorMuon", 2025).
 enum class Rule : uint8_t { kAdam, kMuon, kNorMuon };
 
+// How a label's parameters are shared. kSharded: reduce-scatter, an update of this rank's chunk,
+// all-gather. kReplicated: all-reduce of the gradient, then every rank updates all of it; for what
+// is so small that the gather would cost more than the update.
+enum class Comms : uint8_t { kSharded, kReplicated };
+
 // The factors of those parameters of a row whose names end like this, such as ".mlp.c_fc".
 struct NamedFactors {
   std::string suffix;
@@ -45,11 +50,28 @@ struct ParamRow {
   // kAdam: an update in each step s with (s + 1) % every == 0, with the sum of the gradients of
   // `every` steps. 2 is every odd s.
   int every = 1;
+  Comms comms = Comms::kSharded;
+  // kMuon and kNorMuon: the factor of matrix i of a parameter's view is matrix_lr_mul[i % size];
+  // none: 1. A bank that alternates c_fc and c_proj has {1, 2} if c_proj learns twice as fast.
+  std::vector<double> matrix_lr_mul = {};
+  // kMuon and kNorMuon: sqrt(max(1, rows / cols)) is that of one matrix of the view, not that of
+  // the shape as stored.
+  bool aspect_of_view = false;
+  // Decay only where the update makes the weight smaller (Chen et al., 2025). kAdam:
+  // AdamArgs::cautious. Matrices: kernels::CautiousMatrixUpdate, which needs `mantissa` too.
+  bool cautious_decay = false;
+  // kMuon and kNorMuon with bf16 weights: the lower 16 bits of f32 weights are kept beside them.
+  // Momentum is then f32, the gradient is rounded to bf16. Needs cautious_decay.
+  bool mantissa = false;
+  // The label, with one parameter [D, V], of which this label's one parameter [V, D] is the
+  // transpose while StepRates::tied. Both kAdam, with the same `every`, `comms` and dtypes.
+  std::string tied_to = {};
 };
 
 enum class Grouping : uint8_t { kCustomSizing, kByShape, kByLabel };
 
 const char* Name(Rule rule);
+const char* Name(Comms comms);
 const char* Name(Grouping grouping);
 
 struct OptimizerConfig {
@@ -60,11 +82,18 @@ struct OptimizerConfig {
   // Custom sizing derives its group sizes for this number of ranks and keeps them for all.
   int grouping_ranks = 8;
   std::string orthogonalizer = "newton_schulz";
+  // Both empty: the step of two parts, Adam's reductions, updates and gathers, then the matrices'.
+  // Otherwise the step of three phases, over all rules: reductions are launched in scatter_order;
+  // in work_order each label's is waited for, its parameters are updated and their gathers
+  // launched; the gathers are finished in that order too. Each holds every label of the table once.
+  std::vector<std::string> scatter_order = {};
+  std::vector<std::string> work_order = {};
 };
 
 // The row of each spec. InvalidArgument: a label without a row or with two, a rule that cannot
 // serve the parameter (Muon on a weight that is not a matrix), a dtype other than f32 or bf16, a
-// suffix that fits no parameter of its row, or two that fit one, `every` below 1 or beside Muon.
+// suffix that fits no parameter of its row, or two that fit one, `every` below 1 or beside Muon,
+// fields that do not go together, an order that is no permutation of the table's labels.
 absl::StatusOr<std::vector<int>> RowsOfSpecs(const OptimizerConfig& config,
                                              const std::vector<kernels::ParameterSpec>& specs);
 
@@ -73,6 +102,12 @@ ParamRow RowOf(const ParamRow& row, const kernels::ParameterSpec& spec);
 
 // Whether the row's parameters are updated in step `step`.
 inline bool IsDue(const ParamRow& row, int64_t step) { return (step + 1) % row.every == 0; }
+
+// Which update, from 1, the one of step `step` is in a run whose first step was `first`: the steps
+// that were due. The same for both of a tied pair, whether or not they were updated apart.
+inline int64_t UpdateNumber(const ParamRow& row, int64_t step, int64_t first) {
+  return (step + 1) / row.every - first / row.every;
+}
 
 // The second moment of kNorMuon: one value for each column (the mean over the rows) of each matrix
 // of the view, or, if the shape as stored has no fewer rows than columns, one for each row.
@@ -89,14 +124,19 @@ struct Rates {
 };
 
 // Adam's update number t = 1, 2, ...:
-//   step = lr lr_multiplier lr_mul sqrt(1 - beta2^t) / (1 - beta1^t)
+//   step = lr sqrt(1 - beta2^t) / (1 - beta1^t),  lr = row.lr lr_multiplier lr_mul
+//   decay = 1 - lr weight_decay wd_mul, or, if cautious_decay, lr^2 weight_decay wd_mul
 // The epsilon stays outside of the bias correction (see kernels/ops/optimizer.h).
 Rates AdamRates(const ParamRow& row, double lr_multiplier, int64_t t);
 
-// step = lr lr_multiplier lr_mul sqrt(max(1, rows / cols)), with rows and cols of the shape as
-// stored, not as the optimizer views it. The decay goes without lr_mul, and without lr at all
-// unless decay_times_lr. `row` is RowOf the parameter.
-Rates MuonRates(const ParamRow& row, const kernels::ParameterSpec& spec, double lr_multiplier);
+// step = lr lr_multiplier lr_mul matrix_lr_mul sqrt(max(1, rows / cols)), with rows and cols of the
+// shape as stored or, if aspect_of_view, of a matrix of the view. The decay goes without lr_mul,
+// and without lr at all unless decay_times_lr:
+//   decay = 1 - lr lr_multiplier weight_decay wd_mul
+// With cautious_decay it is what CautiousMatrixUpdate multiplies by step, without the 1 - .
+// `row` is RowOf the parameter, `matrix` one of its view.
+Rates MuonRates(const ParamRow& row, const kernels::ParameterSpec& spec, double lr_multiplier,
+                int64_t matrix = 0);
 
 }  // namespace optim
 

@@ -1,11 +1,14 @@
 // One buffer of a sharded step: stack gradients, reduce-scatter, (update the own chunk), gather,
-// copy back. A rank that owns nothing takes part in the collectives with zeros.
+// copy back. A rank that owns nothing takes part in the collectives with zeros. A replicated buffer
+// is all-reduced, is every rank's own as a whole, and needs no gather.
 #ifndef OPTIM_SHARDED_BUFFER_H_
 #define OPTIM_SHARDED_BUFFER_H_
 
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "comm/communicator.h"
 #include "kernels/arena.h"
@@ -48,6 +51,8 @@ class ShardedBuffer {
   // Waits for what is under way and forgets its outcome: after a failure.
   void Drain(kernels::Queue& queue);
 
+  // own_value() and own_gradient() begin here, in elements of the whole buffer.
+  int64_t own_begin() const { return layout_.replicated() ? 0 : comm_.rank() * chunk_; }
   kernels::Tensor own_gradient() const { return own_gradient_; }  // f32 [chunk]
   kernels::Tensor own_value() const { return own_value_; }        // weights' dtype [chunk]
   int64_t chunk() const { return chunk_; }
@@ -66,8 +71,14 @@ class ShardedBuffer {
   };
   static std::vector<int64_t> StoredShape(const kernels::ParameterSpec& spec) { return spec.shape; }
 
+  // PREFIX/NAME of each member.
+  std::vector<std::string> StateNames(const Kept& kept) const;
+  // All ranks' shares, one after the other, in `stage` or, if replicated, where they are.
+  // Collective; `stage` is at least all the shares together.
+  absl::StatusOr<kernels::Tensor> GatherShares(const Kept& kept, kernels::Tensor stage,
+                                               kernels::Queue& queue) const;
   // All ranks' shares, cut into members and appended to *out. Collective; `stage` is at least all
-  // the shares together, of their dtype. The host waits.
+  // the shares together. The host waits.
   absl::Status GatherState(const Kept& kept, kernels::Tensor stage, kernels::Queue& queue,
                            std::vector<StateTensor>* out) const;
   // FailedPrecondition: a tensor is missing, or of another dtype or shape.
@@ -76,17 +87,27 @@ class ShardedBuffer {
   void LoadState(const Kept& kept, const OptimizerState& state, kernels::Queue& queue) const;
 
  private:
-  // A lone member without padding needs no staging.
-  bool in_place() const { return members_.size() == 1 && padded_ == layout_.size(); }
+  // A lone member needs no staging where its memory has room for the padding.
+  bool LiesInPlace(int64_t padded, int64_t leaves) const;
+  bool gradient_in_place() const { return LiesInPlace(reduce_padded_, slots_.leaves()); }
+  bool value_in_place() const { return LiesInPlace(padded_, 1); }
+  // Where a share of `kept` begins among all of them, in elements.
+  int64_t ShareBegin(const Kept& kept) const {
+    return layout_.replicated() ? 0 : comm_.rank() * kept.own.size();
+  }
+  void ReduceAlongTree(kernels::Queue& queue);
 
   const BufferLayout layout_;
   const std::vector<const kernels::Parameter*> members_;
   const SlotPlan slots_;
   comm::Communicator& comm_;
   const int64_t chunk_, padded_;
+  // Of a leaf of gradients_. The slot tree needs equal pieces for all ranks, replicated or not.
+  const int64_t reduce_padded_;
   kernels::TensorId gradient_id_, reduced_id_, value_id_;
-  kernels::Tensor gradients_;  // f32 [leaves, padded], the member's own memory if in_place()
-  kernels::Tensor values_;     // [padded], likewise
+  kernels::Tensor gradients_;  // f32 [leaves, reduce_padded_], perhaps the member's own memory
+  kernels::Tensor reduced_;    // f32, deterministic only: the own piece; replicated: all
+  kernels::Tensor values_;     // [padded], perhaps the member's own memory
   kernels::Tensor own_gradient_, own_value_, tree_scratch_;
   absl::Status tree_status_;  // of the reduction along the slot tree, which does not overlap
   comm::Future reduce_, gather_;

@@ -1,6 +1,7 @@
 #include "optim/sharded_optimizer.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -65,10 +66,7 @@ absl::StatusOr<std::unique_ptr<ShardedOptimizer>> ShardedOptimizer::Create(
   self->pending_ =
       std::make_unique<PendingGradients>(self->config_, self->layout_, parameters, slot_plan, comm);
   kernels::ArenaPlan plan;
-  self->adam_ =
-      std::make_unique<AdamPart>(config, self->layout_, parameters, slot_plan, comm, &plan);
-  self->muon_ = std::make_unique<MuonPart>(config, self->layout_, parameters, slot_plan,
-                                           std::move(orthogonalizer), comm, &plan);
+  self->MakeParts(std::move(orthogonalizer), &plan);
   const kernels::TensorId stage =
       plan.Add("state stage", DType::kF32, {LargestBuffer(self->layout_, comm.size())});
   const int64_t leaves = static_cast<int64_t>(parameters.size()) * slot_plan.leaves();
@@ -83,34 +81,50 @@ absl::StatusOr<std::unique_ptr<ShardedOptimizer>> ShardedOptimizer::Create(
   self->agreed_ = self->arena_.Get(agreed);
   self->adam_->Bind(self->arena_, self->arena_.Get(scratch));
   self->muon_->Bind(self->arena_, self->arena_.Get(scratch));
+  if (self->pair_ != nullptr) self->pair_->Bind(self->arena_);
   return self;
+}
+
+void ShardedOptimizer::MakeParts(std::unique_ptr<Orthogonalizer> orthogonalizer,
+                                 kernels::ArenaPlan* plan) {
+  adam_ = std::make_unique<AdamPart>(config_, layout_, parameters_, slots_, comm_, plan);
+  muon_ = std::make_unique<MuonPart>(config_, layout_, parameters_, slots_,
+                                     std::move(orthogonalizer), comm_, plan);
+  for (UpdatePart* part : std::initializer_list<UpdatePart*>{adam_.get(), muon_.get()}) {
+    for (int i = 0; i < part->buffers(); ++i) units_.push_back({part, i});
+  }
+  CHECK_EQ(static_cast<int>(units_.size()), layout_.buffers());
+  if (!layout_.tied.has_value()) return;
+  const int source = layout_.adam[layout_.tied->source].members[0];
+  pair_ = std::make_unique<TiedPair>(*layout_.tied, *adam_, slots_.leaves(),
+                                     config_.table[layout_.row_of_spec[source]].moment_dtype, plan);
 }
 
 absl::Status ShardedOptimizer::Step(const StepRates& rates, Tensor guard, Queue& queue) {
   const int64_t first = rates.step - updates_;
   CHECK_GE(first, 0) << "step " << rates.step << " after " << updates_ << " steps";
+  ABSL_RETURN_IF_ERROR(FollowTie(rates.tied, queue));
   adam_->SetRates(rates.lr_multiplier, rates.step, first, queue);
   muon_->SetRates(rates.lr_multiplier, rates.momentum, queue);
-  const std::vector<bool> due = adam_->Due(rates.step);
-  const auto ran = recordings_.find(due);
+  const StepKind kind = KindOfStep(layout_, rates.step, rates.tied);
+  const auto ran = recordings_.find(kind);
   if (recording_enabled_ && ran != recordings_.end() && comm_.size() == 1) {
     std::unique_ptr<kernels::Recording>& recording = ran->second;
     if (recording == nullptr) {
-      recording = queue.Record([this, &due, guard, &queue] {
-        const absl::Status status = Update(due, guard, queue);
+      recording = queue.Record([this, &kind, guard, &queue] {
+        const absl::Status status = Update(kind, guard, queue);
         CHECK(status.ok()) << status;  // the only rank waits for nobody
       });
     }
     CHECK(guard.data() == recorded_guard_) << "the recorded update has another guard";
     recording->Replay();
   } else {
-    const absl::Status status = Update(due, guard, queue);
+    const absl::Status status = Update(kind, guard, queue);
     if (!status.ok()) {
-      adam_->Drain(queue);
-      muon_->Drain(queue);
+      for (const Unit& unit : units_) unit.buffer().Drain(queue);
       return status;
     }
-    recordings_.try_emplace(due);
+    recordings_.try_emplace(kind);
     recorded_guard_ = guard.data();
   }
   pending_->AfterStep(rates.step);
@@ -118,10 +132,54 @@ absl::Status ShardedOptimizer::Step(const StepRates& rates, Tensor guard, Queue&
   return absl::OkStatus();
 }
 
-absl::Status ShardedOptimizer::Update(const std::vector<bool>& adam_due, Tensor guard,
-                                      Queue& queue) {
-  ABSL_RETURN_IF_ERROR(adam_->Step(adam_due, guard, queue));
-  return muon_->Step(guard, queue);
+absl::Status ShardedOptimizer::FollowTie(bool tied, Queue& queue) {
+  if (tied && pair_ == nullptr) {
+    return absl::InvalidArgumentError(
+        "optimizer: this step is tied, but no row of the param table is tied to another");
+  }
+  if (tied && tie_ == Tie::kUntied) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "optimizer: tied again at step ", updates_,
+        ": the pair has been updated apart before, and its moments differ; is the step at which it "
+        "is untied another one than in the run that wrote the checkpoint?"));
+  }
+  if (!tied && tie_ == Tie::kTied) {
+    ABSL_RETURN_IF_ERROR(pair_->CopyMoments(state_stage_, queue));
+  }
+  tie_ = tied ? Tie::kTied : Tie::kUntied;
+  return absl::OkStatus();
+}
+
+absl::Status ShardedOptimizer::Update(const StepKind& kind, Tensor guard, Queue& queue) {
+  for (const ScheduleEntry& entry : MakeSchedule(layout_, kind)) {
+    ABSL_RETURN_IF_ERROR(Run(entry, guard, queue));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ShardedOptimizer::Run(const ScheduleEntry& entry, Tensor guard, Queue& queue) {
+  const Unit& unit = units_[entry.buffer];
+  ShardedBuffer& buffer = unit.buffer();
+  switch (entry.action) {
+    case ScheduleEntry::Action::kAddTied:
+      pair_->AddGradient(queue);
+      break;
+    case ScheduleEntry::Action::kReduce:
+      buffer.LaunchReduce(queue);
+      break;
+    case ScheduleEntry::Action::kUpdate:
+      ABSL_RETURN_IF_ERROR(buffer.WaitReduce(queue));
+      buffer.LoadOwnValue(queue);
+      unit.part->Update(unit.index, guard, queue);
+      buffer.LaunchGather(queue);
+      break;
+    case ScheduleEntry::Action::kFinish:
+      return buffer.FinishGather(queue);
+    case ScheduleEntry::Action::kCopyTied:
+      pair_->CopyWeight(queue);
+      break;
+  }
+  return absl::OkStatus();
 }
 
 void ShardedOptimizer::ForgetUpdates(int64_t steps) {
@@ -130,9 +188,11 @@ void ShardedOptimizer::ForgetUpdates(int64_t steps) {
 }
 
 void ShardedOptimizer::Reset(Queue& queue) {
-  adam_->Reset(queue);
-  muon_->Reset(queue);
+  for (const Unit& unit : units_) {
+    for (const ShardedBuffer::Kept& kept : unit.kept()) kernels::FillZero(kept.own, queue);
+  }
   pending_->Forget();
+  tie_ = Tie::kOpen;
   updates_ = 0;
 }
 
@@ -195,19 +255,18 @@ absl::Status ShardedOptimizer::AgreeOnNonFinite(const std::optional<NonFinite>& 
   return absl::OkStatus();
 }
 
-std::set<std::string> ShardedOptimizer::StateNames(int64_t updates) const {
+std::vector<ShardedOptimizer::Unit> ShardedOptimizer::UnitsWithState(Tie tie) const {
+  std::vector<Unit> units = units_;
+  // Adam's buffers are the layout's first.
+  if (tie == Tie::kTied) units.erase(units.begin() + layout_.tied->source);
+  return units;
+}
+
+std::set<std::string> ShardedOptimizer::StateNames(int64_t updates, Tie tie) const {
   std::set<std::string> names = pending_->StateNames(updates);
-  for (const BufferLayout& buffer : layout_.adam) {
-    names.insert(absl::StrCat("adam.m/", buffer.label));
-    names.insert(absl::StrCat("adam.v/", buffer.label));
-  }
-  for (const BufferLayout& buffer : layout_.muon) {
-    for (int index : buffer.members) {
-      const std::string& name = parameters_[index].spec.name;
-      names.insert(absl::StrCat("muon.momentum/", name));
-      if (config_.table[layout_.row_of_spec[index]].rule == Rule::kNorMuon) {
-        names.insert(absl::StrCat("normuon.second_moment/", name));
-      }
+  for (const Unit& unit : UnitsWithState(tie)) {
+    for (const ShardedBuffer::Kept& kept : unit.kept()) {
+      for (const std::string& name : unit.buffer().StateNames(kept)) names.insert(name);
     }
   }
   return names;
@@ -216,8 +275,11 @@ std::set<std::string> ShardedOptimizer::StateNames(int64_t updates) const {
 absl::StatusOr<OptimizerState> ShardedOptimizer::GatherState(Queue& queue) {
   OptimizerState state;
   state.updates = updates_;
-  ABSL_RETURN_IF_ERROR(adam_->GatherState(state_stage_, queue, &state.tensors));
-  ABSL_RETURN_IF_ERROR(muon_->GatherState(state_stage_, queue, &state.tensors));
+  for (const Unit& unit : UnitsWithState(tie_)) {
+    for (const ShardedBuffer::Kept& kept : unit.kept()) {
+      ABSL_RETURN_IF_ERROR(unit.buffer().GatherState(kept, state_stage_, queue, &state.tensors));
+    }
+  }
   ABSL_RETURN_IF_ERROR(pending_->GatherState(state_stage_, queue, &state.tensors));
   return state;
 }
@@ -227,7 +289,8 @@ absl::Status ShardedOptimizer::LoadState(const OptimizerState& state, Queue& que
     return absl::FailedPreconditionError(
         absl::StrCat("optimizer state: ", state.updates, " updates, which is negative"));
   }
-  const std::set<std::string> names = StateNames(state.updates);
+  const Tie tie = pair_ != nullptr && pair_->IsTied(state) ? Tie::kTied : Tie::kUntied;
+  const std::set<std::string> names = StateNames(state.updates, tie);
   for (const StateTensor& tensor : state.tensors) {
     if (names.count(tensor.name) > 0) continue;
     return absl::FailedPreconditionError(
@@ -235,13 +298,27 @@ absl::Status ShardedOptimizer::LoadState(const OptimizerState& state, Queue& que
                      ": the checkpoint has it, this run does not; was it written by another "
                      "recipe?"));
   }
-  ABSL_RETURN_IF_ERROR(adam_->CheckState(state));
-  ABSL_RETURN_IF_ERROR(muon_->CheckState(state));
+  const std::vector<Unit> units = UnitsWithState(tie);
+  for (const Unit& unit : units) {
+    for (const ShardedBuffer::Kept& kept : unit.kept()) {
+      ABSL_RETURN_IF_ERROR(unit.buffer().CheckState(kept, state));
+    }
+  }
   ABSL_RETURN_IF_ERROR(pending_->CheckState(state));
-  adam_->LoadState(state, queue);
-  muon_->LoadState(state, queue);
+  for (const Unit& unit : units) {
+    for (const ShardedBuffer::Kept& kept : unit.kept()) {
+      unit.buffer().LoadState(kept, state, queue);
+    }
+  }
   pending_->LoadState(state, queue);
   updates_ = state.updates;
+  // Before the first step all moments are zero, so it may go either way.
+  if (tie == Tie::kTied) {
+    for (const ShardedBuffer::Kept& kept : units_[layout_.tied->source].kept()) {
+      kernels::FillZero(kept.own, queue);
+    }
+  }
+  tie_ = updates_ == 0 ? Tie::kOpen : tie;
   return absl::OkStatus();
 }
 

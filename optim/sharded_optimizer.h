@@ -25,9 +25,13 @@
 #include "optim/adam_part.h"
 #include "optim/muon_part.h"
 #include "optim/optimizer_state.h"
+#include "optim/orthogonalizer.h"
 #include "optim/param_table.h"
 #include "optim/pending_gradients.h"
 #include "optim/step_layout.h"
+#include "optim/step_schedule.h"
+#include "optim/tied_pair.h"
+#include "optim/update_part.h"
 
 namespace optim {
 
@@ -35,6 +39,9 @@ struct StepRates {
   double lr_multiplier = 1;  // the schedule's, on every row's lr
   double momentum = 0;       // Muon's
   int64_t step = 0;          // its index, one more from call to call
+  // Whether parameters with ParamRow::tied_to are still the transposes of what they are tied to.
+  // Once false, it stays false.
+  bool tied = false;
 };
 
 struct NonFinite {
@@ -63,17 +70,19 @@ class ShardedOptimizer {
   // of parameters whose row was not due (ParamRow::every) stay, and the next step adds to them.
   void ClearGradients(kernels::Queue& queue) const { pending_->ClearOthers(queue); }
 
-  // Collective. One update of all parameters that are due: Adam's complete, then the matrices'.
-  // Their gradients are used up: the contents are undefined until ClearGradients.
+  // Collective. One update of all parameters that are due, in the order of MakeSchedule. Their
+  // gradients are used up: the contents are undefined until ClearGradients.
   // A zero gradient (or one that a rank never wrote, its memory being zero) counts as zero.
-  // Errors are those of the collectives; the weights are then a mixture and the run is over.
+  // Errors are those of the collectives; the weights are then a mixture and the run is over. Before
+  // anything happens, InvalidArgument: tied, but no row is; FailedPrecondition: tied again.
   //
   // guard: i32 [1] on the device, the same value on all ranks, or empty: always on. If it is zero
   // when the queue gets there, no bit of weights and state changes, but updates() counts the step:
   // the host does not know. A run that goes on afterwards has to start from a saved state.
   //
   // queue and guard are the same in each call. A rank that is alone records its update when the
-  // same parameters are due for the second time, and replays it from then on.
+  // same kind of step (what is due, tied or not) comes for the second time, and replays it from
+  // then on.
   absl::Status Step(const StepRates& rates, kernels::Tensor guard, kernels::Queue& queue);
   // Off: each op is called again in each step, so that a trace sees it. On at first.
   void set_recording(bool on) { recording_enabled_ = on; }
@@ -94,14 +103,15 @@ class ShardedOptimizer {
   // The latest `steps` calls of Step met a zero guard, as the host has learnt since. Gradients that
   // waited before them are lost.
   void ForgetUpdates(int64_t steps);
-  // As newly created: no moments, no momentum, no steps. Weights stay.
+  // As newly created: no moments, no momentum, no steps, tied or not. Weights stay.
   void Reset(kernels::Queue& queue);
 
   // Collective; every rank gets all of it. The host waits.
   absl::StatusOr<OptimizerState> GatherState(kernels::Queue& queue);
   // Not collective, but every rank loads the same state. FailedPrecondition: a tensor is
   // missing, unknown, or of another dtype or shape; both are named, and nothing was loaded. Puts
-  // gradients that wait for a later step where they were.
+  // gradients that wait for a later step where they were. A state without moments for the source
+  // of a tied pair is that of a run that is tied.
   absl::Status LoadState(const OptimizerState& state, kernels::Queue& queue);
 
   int64_t updates() const { return updates_; }
@@ -113,9 +123,24 @@ class ShardedOptimizer {
   ShardedOptimizer(const OptimizerConfig& config, const std::vector<kernels::Parameter>& parameters,
                    StepLayout layout, comm::Communicator& comm, const SlotPlan& slots);
 
-  absl::Status Update(const std::vector<bool>& adam_due, kernels::Tensor guard,
-                      kernels::Queue& queue);
-  std::set<std::string> StateNames(int64_t updates) const;
+  // A buffer of the layout and what is done to it.
+  struct Unit {
+    UpdatePart* part;
+    int index;  // among the part's
+    ShardedBuffer& buffer() const { return part->buffer(index); }
+    std::vector<ShardedBuffer::Kept> kept() const { return part->KeptOf(index); }
+  };
+  // kOpen: no step has said so yet.
+  enum class Tie : uint8_t { kOpen, kTied, kUntied };
+
+  // Makes all parts, which plan their memory in `plan`.
+  void MakeParts(std::unique_ptr<Orthogonalizer> orthogonalizer, kernels::ArenaPlan* plan);
+  absl::Status FollowTie(bool tied, kernels::Queue& queue);
+  absl::Status Update(const StepKind& kind, kernels::Tensor guard, kernels::Queue& queue);
+  absl::Status Run(const ScheduleEntry& entry, kernels::Tensor guard, kernels::Queue& queue);
+  // Buffers with moments of their own.
+  std::vector<Unit> UnitsWithState(Tie tie) const;
+  std::set<std::string> StateNames(int64_t updates, Tie tie) const;
 
   const OptimizerConfig config_;
   const std::vector<kernels::Parameter>& parameters_;
@@ -125,15 +150,18 @@ class ShardedOptimizer {
   kernels::Arena arena_;
   std::unique_ptr<AdamPart> adam_;
   std::unique_ptr<MuonPart> muon_;
+  std::vector<Unit> units_;         // of the layout's buffers
+  std::unique_ptr<TiedPair> pair_;  // null if no row is tied
+  Tie tie_ = Tie::kOpen;
   std::unique_ptr<PendingGradients> pending_;
   kernels::Tensor state_stage_;  // f32, one whole padded buffer
   kernels::Tensor found_;        // i64 [parameters * leaves]
   kernels::Tensor agreed_;       // i64 [ranks, 3]
   int64_t updates_ = 0;
   bool recording_enabled_ = true;
-  // Of the update, where there is only one rank: by which Adam parameters are due. Null once it has
-  // run op by op.
-  std::map<std::vector<bool>, std::unique_ptr<kernels::Recording>> recordings_;
+  // Of the update, where there is only one rank, for each kind of step. Null once it has run op by
+  // op.
+  std::map<StepKind, std::unique_ptr<kernels::Recording>> recordings_;
   const void* recorded_guard_ = nullptr;
 };
 

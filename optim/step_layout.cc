@@ -1,12 +1,10 @@
 #include "optim/step_layout.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "third_party/absl_compat/status_macros.h"
 
 namespace optim {
@@ -28,55 +26,6 @@ std::vector<int> InTableOrder(const OptimizerConfig& config, const std::vector<i
   return order;
 }
 
-std::string Dims(const std::vector<int64_t>& dims) {
-  std::string text;
-  for (int64_t dim : dims) absl::StrAppend(&text, text.empty() ? "[" : ", ", dim);
-  return text + "]";
-}
-
-void DescribeAdam(const StepLayout& layout, const OptimizerConfig& config,
-                  const std::vector<ParameterSpec>& specs, int ranks, std::string* out) {
-  for (const BufferLayout& buffer : layout.adam) {
-    const ParameterSpec& spec = specs[buffer.members[0]];
-    const ParamRow row = RowOf(config.table[layout.row_of_spec[buffer.members[0]]], spec);
-    absl::StrAppend(out, "  ", spec.name, " ", kernels::Name(spec.dtype), " ", Dims(spec.shape),
-                    " label ", spec.label, ", peak lr ", row.lr * row.lr_mul,
-                    row.every > 1 ? absl::StrCat(", every ", row.every, " steps") : "", ", chunk ",
-                    buffer.Chunk(ranks), " elements");
-    const int64_t padding = buffer.Padded(ranks) - buffer.size();
-    if (padding > 0) {
-      absl::StrAppend(out, ", padded by ", padding, " in a staging buffer (", buffer.size(),
-                      " is not divisible by ", ranks, ")");
-    }
-    absl::StrAppend(out, "\n");
-  }
-}
-
-void DescribeGroup(const Group& group, const std::vector<ParameterSpec>& specs, int ranks,
-                   std::string* out) {
-  const int64_t n = static_cast<int64_t>(group.members.size());
-  const int64_t chunk = ChunkMembers(n, ranks), padding = PaddingMembers(n, ranks);
-  const ParameterSpec& first = specs[group.members[0]];
-  absl::StrAppend(out, "  ", group.name, ": ", n, " x ", first.size(), " ",
-                  kernels::Name(first.dtype), ", chunk ", chunk, ", padding ", padding, " (",
-                  padding * first.size() * kernels::SizeOf(first.dtype), " B); ", group.reason,
-                  "\n");
-  for (int rank = 0; rank < ranks; ++rank) {
-    absl::StrAppend(out, "    rank ", rank, ":");
-    const int64_t begin = std::min(n, rank * chunk), end = std::min(n, begin + chunk);
-    for (int64_t i = begin; i < end; ++i) {
-      absl::StrAppend(out, " ", specs[group.members[i]].name);
-    }
-    const int64_t missing = chunk - (end - begin);
-    if (missing > 0) absl::StrAppend(out, " (", missing, " padding)");
-    absl::StrAppend(out, "\n");
-  }
-  for (int rank : MixedRanks(group, specs, ranks)) {
-    absl::StrAppend(out, "    rank ", rank,
-                    " holds two labels: one batched orthogonalisation for each view\n");
-  }
-}
-
 int64_t SecondMoments(const ParameterSpec& spec) {
   int64_t values = 1;
   for (int64_t dim : SecondMomentShape(spec)) values *= dim;
@@ -91,20 +40,64 @@ absl::Status CheckGroup(const Group& group, const OptimizerConfig& config,
   for (int index : group.members) {
     const ParameterSpec& spec = specs[index];
     const ParamRow& other = config.table[row_of_spec[index]];
-    if (other.rule == row.rule &&
+    if (other.rule == row.rule && other.comms == row.comms && other.mantissa == row.mantissa &&
         (row.rule == Rule::kMuon ||
          (other.moment_dtype == row.moment_dtype && SecondMoments(spec) == SecondMoments(first)))) {
       continue;
     }
     const auto describe = [](const ParamRow& r, const ParameterSpec& s) {
       return absl::StrCat(s.name, " has ", Name(r.rule), " with ", SecondMoments(s),
-                          " second moments in ", kernels::Name(r.moment_dtype));
+                          " second moments in ", kernels::Name(r.moment_dtype), ", ", Name(r.comms),
+                          r.mantissa ? ", with a mantissa" : "");
     };
     return absl::InvalidArgumentError(absl::StrCat(
         "optimizer: group ", group.name, ": ", describe(row, first), ", ", describe(other, spec),
         "; they cannot share a group, choose grouping by_label"));
   }
   return absl::OkStatus();
+}
+
+// One parameter alone is cut between the matrices of its view.
+int64_t UnitOfGroup(const Group& group, const ParameterSpec& first) {
+  return group.members.size() == 1 ? first.rows * first.cols : first.size();
+}
+
+// The buffers of each label of `order`, one after the other.
+absl::StatusOr<std::vector<int>> BuffersInOrder(const StepLayout& layout,
+                                                const std::vector<std::string>& order,
+                                                const std::vector<ParameterSpec>& specs) {
+  std::vector<int> buffers;
+  for (const std::string& label : order) {
+    for (int i = 0; i < layout.buffers(); ++i) {
+      const BufferLayout& buffer = layout.buffer(i);
+      if (specs[buffer.members[0]].label != label) continue;
+      for (int member : buffer.members) {
+        if (specs[member].label == label) continue;
+        return absl::InvalidArgumentError(
+            absl::StrCat("optimizer: group ", buffer.label,
+                         " has several labels, but scatter_order and "
+                         "work_order go by label; choose grouping by_label"));
+      }
+      buffers.push_back(i);
+    }
+  }
+  return buffers;
+}
+
+std::optional<TiedBuffers> FindTied(const StepLayout& layout, const OptimizerConfig& config,
+                                    const std::vector<ParameterSpec>& specs) {
+  const auto buffer_of = [&](const std::string& label) {
+    const auto found = std::find_if(
+        layout.adam.begin(), layout.adam.end(),
+        [&](const BufferLayout& buffer) { return specs[buffer.members[0]].label == label; });
+    return static_cast<int>(found - layout.adam.begin());
+  };
+  for (const BufferLayout& buffer : layout.adam) {
+    const ParamRow& row = config.table[layout.row_of_spec[buffer.members[0]]];
+    if (row.tied_to.empty()) continue;
+    return TiedBuffers{.source = buffer_of(row.label), .target = buffer_of(row.tied_to)};
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -120,7 +113,9 @@ absl::StatusOr<StepLayout> PlanStep(const OptimizerConfig& config,
                            .members = {index},
                            .dtype = spec.dtype,
                            .member_size = spec.size(),
-                           .unit = 1});
+                           .unit = 1,
+                           .comms = config.table[layout.row_of_spec[index]].comms,
+                           .every = config.table[layout.row_of_spec[index]].every});
   }
   layout.groups =
       PlanGroups(config.grouping, specs, InTableOrder(config, layout.row_of_spec, false),
@@ -132,52 +127,23 @@ absl::StatusOr<StepLayout> PlanStep(const OptimizerConfig& config,
                            .members = group.members,
                            .dtype = first.dtype,
                            .member_size = first.size(),
-                           .unit = first.size()});
+                           .unit = UnitOfGroup(group, first),
+                           .comms = config.table[layout.row_of_spec[group.members[0]]].comms});
   }
+  if (!config.scatter_order.empty()) {
+    ABSL_ASSIGN_OR_RETURN(layout.launch_order, BuffersInOrder(layout, config.scatter_order, specs));
+    ABSL_ASSIGN_OR_RETURN(layout.work_order, BuffersInOrder(layout, config.work_order, specs));
+  }
+  layout.tied = FindTied(layout, config, specs);
   return layout;
 }
 
-std::vector<PlannedCollective> PlanCollectives(const StepLayout& layout, int ranks,
-                                               GradientWire wire) {
-  std::vector<PlannedCollective> planned;
-  const auto reduce = [&](const BufferLayout& b) {
-    const kernels::DType dtype = wire == GradientWire::kF32 ? kernels::DType::kF32 : b.dtype;
-    planned.push_back({"reduce_scatter", b.label, dtype, b.Padded(ranks) * kernels::SizeOf(dtype)});
-  };
-  const auto gather = [&](const BufferLayout& b) {
-    planned.push_back({"all_gather", b.label, b.dtype, b.Padded(ranks) * kernels::SizeOf(b.dtype)});
-  };
-  for (const std::vector<BufferLayout>* part : {&layout.adam, &layout.muon}) {
-    for (const BufferLayout& buffer : *part) reduce(buffer);
-    for (const BufferLayout& buffer : *part) gather(buffer);
+StepKind KindOfStep(const StepLayout& layout, int64_t step, bool tied) {
+  StepKind kind{.due = {}, .tied = tied && layout.tied.has_value()};
+  for (int i = 0; i < layout.buffers(); ++i) {
+    kind.due.push_back((step + 1) % layout.buffer(i).every == 0);
   }
-  return planned;
-}
-
-std::string DescribeStep(const StepLayout& layout, const OptimizerConfig& config,
-                         const std::vector<ParameterSpec>& specs, int ranks) {
-  std::string out = absl::StrCat("Adam, ", layout.adam.size(), " parameters over ", ranks,
-                                 " ranks, in processing order\n");
-  DescribeAdam(layout, config, specs, ranks, &out);
-  const bool normuon = std::any_of(config.table.begin(), config.table.end(),
-                                   [](const auto& row) { return row.rule == Rule::kNorMuon; });
-  absl::StrAppend(&out, normuon ? "NorMuon, " : "Muon, ", config.orthogonalizer, ", ",
-                  layout.groups.size(), " groups by ", Name(layout.grouping), "\n");
-  for (const Group& group : layout.groups) DescribeGroup(group, specs, ranks, &out);
-  absl::StrAppend(&out, "Collectives of a step (bytes of the whole padded buffer)\n");
-  const std::vector<PlannedCollective> ours = PlanCollectives(layout, ranks, GradientWire::kF32);
-  const std::vector<PlannedCollective> narrow =
-      PlanCollectives(layout, ranks, GradientWire::kWeightDType);
-  int64_t total = 0, narrow_total = 0;
-  for (size_t i = 0; i < ours.size(); ++i) {
-    absl::StrAppendFormat(&out, "  %2d %-14s %-5s %13d B  %s\n", i + 1, ours[i].op,
-                          kernels::Name(ours[i].dtype), ours[i].bytes, ours[i].label);
-    total += ours[i].bytes;
-    narrow_total += narrow[i].bytes;
-  }
-  absl::StrAppend(&out, "  total ", total, " B; ", narrow_total,
-                  " B if gradients travelled in the dtype of their weights\n");
-  return out;
+  return kind;
 }
 
 }  // namespace optim

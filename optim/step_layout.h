@@ -3,7 +3,9 @@
 #ifndef OPTIM_STEP_LAYOUT_H_
 #define OPTIM_STEP_LAYOUT_H_
 
+#include <compare>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,17 +17,31 @@
 namespace optim {
 
 // Parameters that lie one after the other in one buffer, which the ranks share in equal chunks:
-// one Adam parameter, cut anywhere, or one Muon group, cut between its members.
+// one Adam parameter, cut anywhere; one Muon group, cut between its members; or one Muon parameter
+// alone, cut between the matrices of its view.
 struct BufferLayout {
   std::string label;         // of its collectives
   std::vector<int> members;  // indices of specs
   kernels::DType dtype;      // of the weights
   int64_t member_size;       // elements
   int64_t unit;              // a chunk is a whole number of units of so many elements
+  Comms comms = Comms::kSharded;
+  int every = 1;  // as ParamRow::every
 
   int64_t size() const { return static_cast<int64_t>(members.size()) * member_size; }
-  int64_t Chunk(int ranks) const { return ChunkMembers(size() / unit, ranks) * unit; }
-  int64_t Padded(int ranks) const { return Chunk(ranks) * ranks; }
+  int64_t units() const { return size() / unit; }
+  bool replicated() const { return comms == Comms::kReplicated; }
+  // Elements that a rank updates: all of a replicated buffer.
+  int64_t Chunk(int ranks) const {
+    return replicated() ? size() : ChunkMembers(units(), ranks) * unit;
+  }
+  int64_t Padded(int ranks) const { return replicated() ? size() : Chunk(ranks) * ranks; }
+};
+
+// Buffers whose parameters are each other's transpose while StepRates::tied.
+struct TiedBuffers {
+  int source = 0;  // its gradient goes to the target's, and it gets the target's weights
+  int target = 0;
 };
 
 struct StepLayout {
@@ -34,29 +50,52 @@ struct StepLayout {
   std::vector<Group> groups;
   std::vector<int> row_of_spec;
   Grouping grouping;
+  // Of three phases: buffers by scatter_order and by work_order. Empty: the step of two parts.
+  std::vector<int> launch_order, work_order;
+  std::optional<TiedBuffers> tied;
+
+  // Buffers by number: Adam's, then Muon's.
+  int buffers() const { return static_cast<int>(adam.size() + muon.size()); }
+  const BufferLayout& buffer(int i) const {
+    const size_t index = static_cast<size_t>(i);
+    return index < adam.size() ? adam[index] : muon[index - adam.size()];
+  }
+  bool three_phases() const { return !launch_order.empty(); }
 };
 
-// InvalidArgument: see RowsOfSpecs; or a group whose members do not agree on the rule or, being
-// NorMuon's, on the dtype and number of their second moments, which share memory.
+// InvalidArgument: see RowsOfSpecs; or a group whose members do not agree on the rule, on comms, on
+// having a mantissa or, being NorMuon's, on the dtype and number of their second moments, which
+// share memory; or a group of several labels in a step of three phases.
 absl::StatusOr<StepLayout> PlanStep(const OptimizerConfig& config,
                                     const std::vector<kernels::ParameterSpec>& specs);
+
+// What a step's collectives and ops depend on.
+struct StepKind {
+  std::vector<bool> due;  // of the buffers
+  bool tied = false;      // with a tied pair only
+  friend auto operator<=>(const StepKind&, const StepKind&) = default;
+};
+StepKind KindOfStep(const StepLayout& layout, int64_t step, bool tied);
 
 // What gradients travel as. We send f32, so that any number of ranks agrees to rounding; the
 // PyTorch original sends the dtype of the weight.
 enum class GradientWire : uint8_t { kF32, kWeightDType };
 
 struct PlannedCollective {
-  std::string op;  // "reduce_scatter" or "all_gather"
+  std::string op;  // "reduce_scatter", "all_gather" or "all_reduce"
   std::string label;
   kernels::DType dtype;
   int64_t bytes;  // of the whole padded buffer
 };
 
 // In the order in which they are launched.
+std::vector<PlannedCollective> PlanCollectives(const StepLayout& layout, const StepKind& kind,
+                                               int ranks, GradientWire wire);
+// Of a step in which everything is due and nothing is tied.
 std::vector<PlannedCollective> PlanCollectives(const StepLayout& layout, int ranks,
                                                GradientWire wire);
 
-// For --plan: groups, members, owners, padding, and the schedule with bytes.
+// For --plan: groups, members, owners, padding, and the schedule of each kind of step with bytes.
 std::string DescribeStep(const StepLayout& layout, const OptimizerConfig& config,
                          const std::vector<kernels::ParameterSpec>& specs, int ranks);
 

@@ -57,8 +57,7 @@ TEST(StepLayout, DescriptionExplains) {
     EXPECT_NE(eight.find(text), std::string::npos) << text << " not in\n" << eight;
   }
   const std::string five = DescribeStep(layout, config, RecordASpecs(), 5);
-  for (const char* text :
-       {"padded by 3 in a staging buffer (72 is not divisible by 5)", "rank 2 holds two labels"}) {
+  for (const char* text : {"padded by 3 (72 is not divisible by 5)", "rank 2 holds two labels"}) {
     EXPECT_NE(five.find(text), std::string::npos) << text << " not in\n" << five;
   }
 }

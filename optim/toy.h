@@ -13,6 +13,7 @@
 #include "comm/slot_tree.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/testing/testing.h"
+#include "optim/grouping.h"
 #include "optim/sharded_optimizer.h"
 
 namespace optim {
@@ -78,16 +79,30 @@ inline OptimizerConfig ToyConfigB() {
   return config;
 }
 
-// One rank's replica.
+// One rank's replica. With `room_for` ranks each parameter has room for their equal chunks.
 class Toy {
  public:
-  Toy(const std::vector<kernels::ParameterSpec>& specs, int leaves) : leaves_(leaves) {
+  Toy(const std::vector<kernels::ParameterSpec>& specs, int leaves, int room_for = 1)
+      : leaves_(leaves) {
     memory_.reserve(2 * specs.size());
+    const auto round_up = [&](int64_t n) { return ChunkMembers(n, room_for) * room_for; };
     for (size_t i = 0; i < specs.size(); ++i) {
-      memory_.push_back(kernels::testing::RandomTensor(specs[i].dtype, specs[i].shape,
-                                                       static_cast<uint32_t>(i + 1)));
-      memory_.emplace_back(kernels::DType::kF32, std::vector<int64_t>{leaves, specs[i].size()});
-      parameters_.push_back({specs[i], memory_[2 * i].get(), memory_[2 * i + 1].get()});
+      const int64_t matrix = specs[i].rows * specs[i].cols;
+      const int64_t room =
+          std::max(round_up(specs[i].size()), round_up(specs[i].matrices) * matrix);
+      memory_.emplace_back(specs[i].dtype, std::vector<int64_t>{room});
+      memory_.emplace_back(kernels::DType::kF32,
+                           std::vector<int64_t>{leaves == 1 ? room : leaves * specs[i].size()});
+      parameters_.push_back({specs[i],
+                             memory_[2 * i].get().Slice(0, specs[i].size()).Reshape(specs[i].shape),
+                             memory_[2 * i + 1]
+                                 .get()
+                                 .Slice(0, leaves * specs[i].size())
+                                 .Reshape({leaves, specs[i].size()}),
+                             room});
+      const kernels::testing::HostTensor value = kernels::testing::RandomTensor(
+          specs[i].dtype, {specs[i].size()}, static_cast<uint32_t>(i + 1));
+      SetWeight(i, value.ToDouble());
     }
   }
 
@@ -124,12 +139,32 @@ class Toy {
 
   std::vector<std::vector<double>> Weights() const {
     std::vector<std::vector<double>> weights;
-    for (size_t i = 0; i < parameters_.size(); ++i) weights.push_back(memory_[2 * i].ToDouble());
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      weights.push_back(memory_[2 * i].ToDouble());
+      weights.back().resize(parameters_[i].spec.size());
+    }
     return weights;
   }
 
   void SetWeights(const std::vector<std::vector<double>>& weights) {
-    for (size_t i = 0; i < weights.size(); ++i) memory_[2 * i].Set(weights[i]);
+    for (size_t i = 0; i < weights.size(); ++i) SetWeight(i, weights[i]);
+  }
+  // What lies beyond it stays zero.
+  void SetWeight(size_t i, std::vector<double> weight) {
+    weight.resize(memory_[2 * i].get().size());
+    memory_[2 * i].Set(weight);
+  }
+
+  // Elements beyond the parameters, of weights and of gradients, that are not zero.
+  int64_t PaddingInUse() const {
+    int64_t used = 0;
+    for (size_t i = 0; i < memory_.size(); ++i) {
+      const std::vector<double> all = memory_[i].ToDouble();
+      const kernels::Parameter& parameter = parameters_[i / 2];
+      const auto own = i % 2 == 0 ? parameter.spec.size() : parameter.grad.size();
+      used += std::count_if(all.begin() + own, all.end(), [](double x) { return x != 0; });
+    }
+    return used;
   }
 
  private:
@@ -141,9 +176,9 @@ class Toy {
 // A rank's replica with its optimizer.
 struct ToyRank {
   ToyRank(const OptimizerConfig& config, const std::vector<kernels::ParameterSpec>& specs,
-          comm::Communicator& comm, bool deterministic)
+          comm::Communicator& comm, bool deterministic, bool with_room = false)
       : run(comm::SlotsOfRank(kSlots, comm.size(), comm.rank())),
-        toy(specs, deterministic ? run.count() : 1) {
+        toy(specs, deterministic ? run.count() : 1, with_room ? comm.size() : 1) {
     auto created = ShardedOptimizer::Create(config, toy.parameters(), comm, kSlots, run,
                                             deterministic, kernels::CpuBackend());
     CHECK(created.ok()) << created.status();
@@ -156,7 +191,9 @@ struct ToyRank {
       optimizer->ClearGradients(queue);
       queue.Synchronize();
       toy.AddGradients(run, step);
-      const absl::Status status = optimizer->Step(RatesAt(step), {}, queue);
+      StepRates rates = RatesAt(step);
+      rates.tied = step < tied_steps;
+      const absl::Status status = optimizer->Step(rates, {}, queue);
       if (!status.ok()) return status;
     }
     queue.Synchronize();
@@ -167,6 +204,7 @@ struct ToyRank {
   }
 
   comm::SlotRange run;
+  int tied_steps = 0;
   Toy toy;
   std::unique_ptr<ShardedOptimizer> optimizer;
 };

@@ -50,6 +50,20 @@ int64_t BatchTokensAt(const BatchSchedule& schedule, const RunLength& run, int64
   return schedule.stages.back().tokens;
 }
 
+std::vector<BatchStart> BatchStarts(const BatchSchedule& schedule, const RunLength& run) {
+  std::vector<BatchStart> starts;
+  starts.push_back({0, BatchTokensAt(schedule, run, 0)});
+  double fraction = 0;
+  for (const BatchStage& stage : schedule.stages) {
+    fraction += stage.fraction;
+    const int64_t first = EndOf(fraction, run);  // of the stage that follows
+    if (first >= run.total()) break;
+    const int64_t tokens = BatchTokensAt(schedule, run, first);
+    if (tokens != starts.back().tokens) starts.push_back({first, tokens});
+  }
+  return starts;
+}
+
 int64_t TrainingTokens(const BatchSchedule& schedule, const RunLength& run) {
   CHECK(!schedule.stages.empty());
   int64_t tokens = 0;

@@ -28,6 +28,18 @@ absl::Status Validate(const BatchSchedule& schedule);
 // (fraction_0 + ... + fraction_i)); the last stage has no end. CHECKs step >= 0.
 int64_t BatchTokensAt(const BatchSchedule& schedule, const RunLength& run, int64_t step);
 
+struct BatchStart {
+  int64_t first_step = 0;
+  int64_t tokens = 0;  // of the batches from here to the next start
+
+  bool operator==(const BatchStart&) const = default;
+};
+
+// Step 0 and all steps below run.total() whose size differs from that of the step before, ascending
+// (step 0 also in a run of 0 steps). A stage of a very short run that holds no step does not
+// appear.
+std::vector<BatchStart> BatchStarts(const BatchSchedule& schedule, const RunLength& run);
+
 // Sum of the batches of all steps of the run: 660,602,880 with the defaults.
 int64_t TrainingTokens(const BatchSchedule& schedule, const RunLength& run);
 

@@ -43,6 +43,25 @@ TEST(BatchSize, TrainingTokensIsTheSumOverSteps) {
   }
 }
 
+// Against a look at every step; very short runs leave stages out.
+TEST(BatchSize, StartsAgreeWithAReplay) {
+  const std::vector<BatchStage> lists[] = {{{1, 5}},
+                                           {{1.0 / 3, 10}, {1.0 / 3, 70}, {1.0 / 3, 300}},
+                                           {{0.25, 10}, {0.25, 10}, {0.25, 20}, {0.25, 10}}};
+  for (const std::vector<BatchStage>& stages : lists) {
+    const BatchSchedule schedule{.stages = stages};
+    for (int64_t scheduled = 0; scheduled <= 30; ++scheduled) {
+      const RunLength run{.scheduled_steps = scheduled, .extension_steps = scheduled % 3};
+      std::vector<BatchStart> starts = {{0, BatchTokensAt(schedule, run, 0)}};
+      for (int64_t step = 1; step < run.total(); ++step) {
+        const int64_t tokens = BatchTokensAt(schedule, run, step);
+        if (tokens != starts.back().tokens) starts.push_back({step, tokens});
+      }
+      EXPECT_EQ(BatchStarts(schedule, run), starts) << scheduled;
+    }
+  }
+}
+
 TEST(BatchSize, S6_FractionsThatDoNotSumTo1) {
   const absl::Status status = Validate(BatchSchedule{.stages = {{0.5, 1}, {0.25, 2}}});
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);

@@ -1,9 +1,10 @@
-// The multiplier on every group's base learning rate: flat, then a linear cooldown to a
-// floor, flat again in the extension steps.
+// The multiplier on every group's base learning rate: flat or in stages, then a linear cooldown to
+// a floor, flat again in the extension steps.
 #ifndef SCHED_LEARNING_RATE_H_
 #define SCHED_LEARNING_RATE_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "sched/run_length.h"
@@ -16,20 +17,28 @@ struct LearningRateSchedule {
   // The cooldown runs over all steps of the run instead of the scheduled ones, so that the rate
   // still falls in the extension: for comparison only.
   bool cools_in_extension = false;
+  // What the cooldown starts from, one per equal part of the steps: larger batches bear larger
+  // rates. Not written as {1}: gcc 12 then warns of uninitialized memory.
+  std::vector<double> stage_factors = std::vector<double>(1, 1.0);
+  bool reaches_floor = false;  // x below may become 1, so that the line ends in the floor itself
 };
 
-// InvalidArgument, with the value, for one outside its range or not finite.
+// InvalidArgument, with the value, for one outside its range or not finite, and for no factor or
+// one that is not positive.
 absl::Status Validate(const LearningRateSchedule& schedule);
 
-// With x = min(0.9999, step / n), n = scheduled_steps (run.total() if cools_in_extension), in
-// float64 and in this order:
-//   1                      for x < 1 - cooldown_fraction
-//   w + (1 - w) * floor    else, w = (1 - x) / cooldown_fraction
+// With x = min(0.9999, step / n), n = scheduled_steps (run.total() if cools_in_extension), and
+// base = stage_factors[i], i the largest of 0 .. k - 1 with i == 0 or x > i / k, k factors (the
+// comparison is strict: a part's first step still has the factor before), in float64 and in this
+// order:
+//   base                          for x < 1 - cooldown_fraction
+//   base * w + (1 - w) * floor    else, w = (1 - x) / cooldown_fraction
 //
 // Because x stops at 0.9999, the lowest value reached is a little above the floor (0.10018
 // with the defaults); it holds for every step >= n, past the end too. A cooldown fraction
-// <= 0.0001 so never cools. With n == 0 the schedule counts as complete (x = 0.9999) at every step.
-// Always finite. CHECKs step >= 0.
+// <= 0.0001 so never cools. With reaches_floor x stops at 1, and the floor is exact from step n
+// on, unless cooldown_fraction is 0. With n == 0 the schedule counts as complete (x at its end) at
+// every step. Always finite. CHECKs step >= 0 and that there is a factor.
 double LearningRateMultiplier(const LearningRateSchedule& schedule, const RunLength& run,
                               int64_t step);
 

@@ -133,6 +133,37 @@ TEST(LearningRate, S3_PastTheEndStaysAtTheFloor) {
   }
 }
 
+TEST(LearningRate, StagesBeginAfterTheirFirstStep) {
+  const LearningRateSchedule schedule{.cooldown_fraction = 0.25, .stage_factors = {1, 3, 2, 5}};
+  const RunLength run{.scheduled_steps = 8, .extension_steps = 2};
+  const double expected[] = {1, 1, 1, 3, 3, 2, 2, 2.55};  // the last: 5 / 2 + 0.1 / 2
+  for (int64_t step = 0; step < 8; ++step) {
+    EXPECT_NEAR(LearningRateMultiplier(schedule, run, step), expected[step], 1e-15) << step;
+  }
+}
+
+TEST(LearningRate, ReachesTheFloorExactlyIfToldTo) {
+  const LearningRateSchedule schedule{.stage_factors = {1, 7}, .reaches_floor = true};
+  for (const int64_t step : {1640, 1641, 1680, 5000}) {
+    EXPECT_EQ(LearningRateMultiplier(schedule, RunLength(), step), 0.1) << step;
+  }
+  // Up to the last step, where x is far enough from 0.9999, one factor makes no difference.
+  const LearningRateSchedule plain{.reaches_floor = true};
+  for (int64_t step = 0; step < 1640; ++step) {
+    ASSERT_EQ(LearningRateMultiplier(plain, RunLength(), step), MultiplierA(step)) << step;
+  }
+  const RunLength none{.scheduled_steps = 0, .extension_steps = 0};
+  EXPECT_EQ(LearningRateMultiplier(schedule, none, 0), 0.1);
+}
+
+TEST(LearningRate, S1_WithoutACooldownTheFloorIsNotReached) {
+  const LearningRateSchedule schedule{
+      .cooldown_fraction = 0, .stage_factors = {1, 1.5}, .reaches_floor = true};
+  for (const int64_t step : {821, 1639, 1640, 1680, 5000}) {
+    EXPECT_EQ(LearningRateMultiplier(schedule, RunLength(), step), 1.5) << step;
+  }
+}
+
 TEST(LearningRate, RefusesValuesOutsideTheirRange) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (const double bad : {-0.1, 1.5, nan}) {
@@ -144,6 +175,11 @@ TEST(LearningRate, RefusesValuesOutsideTheirRange) {
   EXPECT_EQ(Validate(LearningRateSchedule{.cooldown_fraction = 1.5}).message(),
             "learning rate schedule: cooldown_fraction 1.5 is outside [0, 1]");
   EXPECT_TRUE(Validate(LearningRateSchedule{.cooldown_fraction = 0, .floor = 1}).ok());
+  for (const double bad : {0.0, -1.0, nan, std::numeric_limits<double>::infinity()}) {
+    const LearningRateSchedule schedule{.stage_factors = {1, bad}};
+    EXPECT_EQ(Validate(schedule).code(), absl::StatusCode::kInvalidArgument) << bad;
+  }
+  EXPECT_FALSE(Validate(LearningRateSchedule{.stage_factors = {}}).ok());
 }
 
 }  // namespace

@@ -13,7 +13,9 @@ absl::Status Validate(const Schedules& schedules) {
   ABSL_RETURN_IF_ERROR(Validate(schedules.rotary));
   ABSL_RETURN_IF_ERROR(Validate(schedules.momentum));
   ABSL_RETURN_IF_ERROR(Validate(schedules.batch));
-  return Validate(schedules.validation);
+  ABSL_RETURN_IF_ERROR(Validate(schedules.validation));
+  ABSL_RETURN_IF_ERROR(Validate(schedules.multi_token));
+  return Validate(schedules.tying);
 }
 
 void UseLegacyExtension(Schedules* schedules) {
@@ -39,13 +41,19 @@ StepPlan PlanStep(const Schedules& schedules, int64_t step) {
   const bool rotary_changes =
       step == 0 || WindowsAt(schedules.window, run, step).yarn_blocks !=
                        WindowsAt(schedules.window, run, step - 1).yarn_blocks;
-  return {.lr_multiplier = LearningRateMultiplier(schedules.learning_rate, run, step),
-          .windows = WindowsAt(schedules.window, run, step),
-          .rotary_changes = rotary_changes,
-          .momentum = MomentumAt(schedules.momentum, run, step),
-          .batch_tokens = BatchTokensAt(schedules.batch, run, step),
-          .validates = IsValidationStep(schedules.validation, run, step),
-          .trains = step < run.total()};
+  const std::vector<double> weights = LossWeightsAt(schedules.multi_token, run, step);
+  StepPlan plan = {.lr_multiplier = LearningRateMultiplier(schedules.learning_rate, run, step),
+                   .windows = WindowsAt(schedules.window, run, step),
+                   .rotary_changes = rotary_changes,
+                   .momentum = MomentumAt(schedules.momentum, run, step),
+                   .batch_tokens = BatchTokensAt(schedules.batch, run, step),
+                   .validates = IsValidationStep(schedules.validation, run, step),
+                   .trains = step < run.total(),
+                   .loss_weights = std::vector<float>(weights.begin(), weights.end()),
+                   .loss_weight_count = static_cast<int>(weights.size()),
+                   .tied = IsTied(schedules.tying, run, step)};
+  plan.loss_weights.resize(MaxWeights(schedules.multi_token));
+  return plan;
 }
 
 }  // namespace sched

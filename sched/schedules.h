@@ -3,13 +3,16 @@
 #define SCHED_SCHEDULES_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "sched/batch_size.h"
 #include "sched/learning_rate.h"
 #include "sched/momentum.h"
+#include "sched/multi_token.h"
 #include "sched/rotary.h"
 #include "sched/run_length.h"
+#include "sched/tying.h"
 #include "sched/validation.h"
 #include "sched/window.h"
 
@@ -23,6 +26,8 @@ struct Schedules {
   MomentumSchedule momentum;
   BatchSchedule batch;
   ValidationSchedule validation;
+  MultiTokenSchedule multi_token;
+  TyingSchedule tying;
 };
 
 // What the trainer needs to know about a step, except the rotary table: see RotaryAt.
@@ -34,6 +39,10 @@ struct StepPlan {
   int64_t batch_tokens = 0;
   bool validates = false;  // before it trains
   bool trains = false;     // false from run.total() on
+  // LossWeightsAt, rounded to fp32, filled up with zeros to MaxWeights: of equal size in all steps.
+  std::vector<float> loss_weights;
+  int loss_weight_count = 0;  // before the zeros, at least 1
+  bool tied = false;          // head and embedding, before and in the step's update
 };
 
 // The first error of the parts.
@@ -46,8 +55,9 @@ void UseLegacyExtension(Schedules* schedules);
 bool HasLegacyExtension(const Schedules& schedules);
 
 // A run of `total_steps` with the same course: `run` as in Rescaled(RunLength), and momentum's
-// warm-up (at least 1) and cooldown scaled by ScaledSteps. Fractions (cooldown, batch stages) and
-// thirds of the window follow the run; the validation cadence is in steps and stays.
+// warm-up (at least 1) and cooldown scaled by ScaledSteps. Fractions (cooldown, batch stages,
+// tying) and equal parts (windows, rates, loss weights) follow the run; the validation cadence is
+// in steps and stays.
 Schedules Rescaled(Schedules schedules, int64_t total_steps);
 
 // Past the end all values stay as at run.total(), without validation. CHECKs step >= 0; the

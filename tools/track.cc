@@ -24,7 +24,7 @@
 #include "tools/trainer/train.h"
 #include "tools/working_folder.h"
 
-ABSL_FLAG(std::string, record, "muon_custom_sizing", "Which record to train.");
+ABSL_FLAG(std::string, record, "unified_optimizers", "Which record to train.");
 ABSL_FLAG(std::string, preset, "",
           "full: the record's model and schedule. demo: the same code path at a size for a CPU. "
           "Empty: full on a GPU when shards are found, otherwise demo.");
@@ -43,7 +43,10 @@ ABSL_FLAG(std::string, schedule_extension, "recipe",
           "recipe, or legacy: the rate falls to the last step and the last window waits for the "
           "last validation, as before the record of 2025-10-27. For comparison only.");
 ABSL_FLAG(int64_t, slots, 0, "Equal parts of a global batch. 0: the recipe's.");
-ABSL_FLAG(int64_t, slots_per_pass, 0, "Slots that a rank runs at once. 0: two on a GPU, else one.");
+ABSL_FLAG(int64_t, slots_per_pass, 0,
+          "Slots that a rank runs at once, of the largest that a run has; of smaller ones as many "
+          "more as "
+          "fit. 0: two on a GPU, else one.");
 ABSL_FLAG(int64_t, epochs, 1, "How often the training shards may be used.");
 ABSL_FLAG(int64_t, seed, 0, "Seed of the initial weights.");
 ABSL_FLAG(bool, deterministic, false,

@@ -42,8 +42,10 @@ struct Engine {
         norm(MakeCpuNormOps(pool)),
         optimizer(MakeCpuOptimizerOps(pool)),
         qkv(MakeCpuQkvOps(pool)),
-        table{attention.get(), elementwise.get(), embedding.get(), head.get(),
-              matmul.get(),    norm.get(),        optimizer.get(), qkv.get()} {}
+        gated(MakeCpuGatedOps(pool)),
+        weight(MakeCpuWeightOps(pool)),
+        table{attention.get(), elementwise.get(), embedding.get(), head.get(),  matmul.get(),
+              norm.get(),      optimizer.get(),   qkv.get(),       gated.get(), weight.get()} {}
 
   ThreadPool pool;
   const std::unique_ptr<AttentionOps> attention;
@@ -54,6 +56,8 @@ struct Engine {
   const std::unique_ptr<NormOps> norm;
   const std::unique_ptr<OptimizerOps> optimizer;
   const std::unique_ptr<QkvOps> qkv;
+  const std::unique_ptr<GatedOps> gated;
+  const std::unique_ptr<WeightOps> weight;
   const OpTable table;
 };
 

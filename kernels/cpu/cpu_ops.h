@@ -9,11 +9,13 @@
 #include "kernels/ops/attention.h"
 #include "kernels/ops/elementwise.h"
 #include "kernels/ops/embedding.h"
+#include "kernels/ops/gated.h"
 #include "kernels/ops/head.h"
 #include "kernels/ops/matmul.h"
 #include "kernels/ops/norm.h"
 #include "kernels/ops/optimizer.h"
 #include "kernels/ops/qkv.h"
+#include "kernels/ops/weight.h"
 
 namespace kernels {
 
@@ -25,6 +27,8 @@ std::unique_ptr<MatMulOps> MakeCpuMatMulOps(ThreadPool& pool);
 std::unique_ptr<NormOps> MakeCpuNormOps(ThreadPool& pool);
 std::unique_ptr<OptimizerOps> MakeCpuOptimizerOps(ThreadPool& pool);
 std::unique_ptr<QkvOps> MakeCpuQkvOps(ThreadPool& pool);
+std::unique_ptr<GatedOps> MakeCpuGatedOps(ThreadPool& pool);
+std::unique_ptr<WeightOps> MakeCpuWeightOps(ThreadPool& pool);
 
 }  // namespace kernels
 

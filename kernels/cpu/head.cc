@@ -6,148 +6,23 @@
 //   dx = g w                           tasks of kGradRows rows
 //   dw += g^T x                        tasks of kVocabBlock rows of dw
 //
-// Quantised values are held as f32: they and their products are exact there, so fp8 differs
-// from bf16 by its roundings alone. Sums over the vocabulary go by vector lanes: in a fixed order
-// on one machine, which another instruction set may order differently.
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/cpu/head.cc"
-#include "hwy/foreach_target.h"  // includes this file again for each target
-//
+// A transposed w [D, V] stays so: the products read it as it lies, and the last one becomes
+// dw += x^T g in tasks of kVocabBlock columns.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <memory>
 
-#include "hwy/contrib/math/math-inl.h"
-#include "hwy/highway.h"
 #include "kernels/cpu/cpu_ops.h"
-#include "kernels/cpu/fp8-inl.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/head_rows.h"
-#include "kernels/cpu/simd-inl.h"
 #include "third_party/absl_compat/check.h"
 
-HWY_BEFORE_NAMESPACE();
-namespace kernels {
-namespace HWY_NAMESPACE {
-namespace {
-namespace hn = hwy::HWY_NAMESPACE;
-
-void Widen(const BF16* HWY_RESTRICT from, int64_t size, float* HWY_RESTRICT to) {
-  const DF d;
-  ForEachVec(d, size,
-             [&](int64_t i, int64_t n) { StoreAny(d, LoadAny(d, from + i, n), to + i, n); });
-}
-
-void QuantiseE4M3(const BF16* HWY_RESTRICT from, float inv_scale, int64_t size,
-                  float* HWY_RESTRICT to) {
-  const DF d;
-  const VF scale = hn::Set(d, inv_scale);
-  ForEachVec(d, size, [&](int64_t i, int64_t n) {
-    StoreAny(d, RoundVecToE4M3(d, hn::Mul(LoadAny(d, from + i, n), scale)), to + i, n);
-  });
-}
-
-void Narrow(const float* HWY_RESTRICT from, int64_t size, BF16* HWY_RESTRICT to) {
-  const DF d;
-  ForEachVec(d, size,
-             [&](int64_t i, int64_t n) { StoreAny(d, LoadAny(d, from + i, n), to + i, n); });
-}
-
-// hn::Exp answers 0 for a NaN; a NaN has to reach the loss.
-HWY_INLINE VF ExpOrNaN(DF d, VF v) { return hn::IfThenElse(hn::IsNaN(v), v, hn::Exp(d, v)); }
-
-// z = cap * sigmoid(y / temperature) of the bf16-rounded logit y. With e = exp(-|y / temperature|)
-// nothing overflows, and c (1 - c) = e / (1 + e)^2 does not cancel; at infinity it is 0.
-struct Capped {
-  VF z;
-  VF slope;  // dz / dlogit
-};
-HWY_INLINE Capped Cap(DF d, VF logit, float cap, float temperature) {
-  const VF one = hn::Set(d, 1.0f);
-  const VF y = hn::Mul(RoundVecToBF16(d, logit), hn::Set(d, 1.0f / temperature));
-  const VF e = ExpOrNaN(d, hn::Neg(hn::Abs(y)));
-  const VF share = hn::Div(one, hn::Add(one, e));  // sigmoid(|y|)
-  const VF rest = hn::Mul(e, share);               // sigmoid(-|y|)
-  const VF c = hn::IfThenElse(hn::Lt(y, hn::Zero(d)), rest, share);
-  return {hn::Mul(hn::Set(d, cap), c),
-          hn::Mul(hn::Set(d, cap / temperature), hn::Mul(share, rest))};
-}
-
-void CapRow(int64_t vocab, float cap, float temperature, float* HWY_RESTRICT row) {
-  const DF d;
-  ForEachVec(d, vocab, [&](int64_t i, int64_t n) {
-    StoreAny(d, Cap(d, LoadAny(d, row + i, n), cap, temperature).z, row + i, n);
-  });
-}
-
-// z into `z`, slopes over the logits in `row`; returns the maximum of z.
-float CapRowWithSlopes(const HeadRow& p, float* HWY_RESTRICT row, float* HWY_RESTRICT z) {
-  const DF d;
-  VF top = hn::Zero(d);  // z is never below 0
-  ForEachVec(d, p.vocab, [&](int64_t i, int64_t n) {
-    const Capped capped = Cap(d, LoadAny(d, row + i, n), p.softcap, p.temperature);
-    // The lanes past a row's end hold z(0), which must not count as a maximum.
-    StoreAny(d, capped.z, z + i, n);
-    StoreAny(d, capped.slope, row + i, n);
-    top = hn::Max(top, LoadAny(d, z + i, n));
-  });
-  return hn::GetLane(hn::MaxOfLanes(d, top));
-}
-
-// z becomes exp(z - top); returns the sum.
-float ExpRow(int64_t vocab, float top, float* HWY_RESTRICT z) {
-  const DF d;
-  const VF shift = hn::Set(d, top);
-  VF sum = hn::Zero(d);
-  ForEachVec(d, vocab, [&](int64_t i, int64_t n) {
-    StoreAny(d, ExpOrNaN(d, hn::Sub(LoadAny(d, z + i, n), shift)), z + i, n);
-    sum = hn::Add(sum, LoadAny(d, z + i, n));  // read back: zeros past the row's end
-  });
-  return hn::GetLane(hn::SumOfLanes(d, sum));
-}
-
-// The loss of one row of logits, which become the gradient g if p.grad. `z` is scratch [vocab].
-float LossRow(const HeadRow& p, int64_t target, float* HWY_RESTRICT row, float* HWY_RESTRICT z) {
-  const DF d;
-  const float top = CapRowWithSlopes(p, row, z);
-  const float target_z = z[target];
-  const float sum = ExpRow(p.vocab, top, z);
-  const float loss = top + std::log(sum) - target_z;
-  if (!p.grad) return loss;
-
-  const float inv_sum = 1.0f / sum;
-  // The target's share of 1 goes first, in place of its exp.
-  const float target_grad = (z[target] * inv_sum - 1.0f) * row[target];
-  const VF scale = hn::Set(d, inv_sum);
-  const VF inv_grad_scale = hn::Set(d, p.inv_grad_scale);
-  ForEachVec(d, p.vocab, [&](int64_t i, int64_t n) {
-    const VF share = hn::Mul(LoadAny(d, z + i, n), scale);
-    VF g = RoundVecToBF16(d, hn::Mul(share, LoadAny(d, row + i, n)));
-    if (p.fp8) g = RoundVecToE5M2(d, hn::Mul(g, inv_grad_scale));
-    StoreAny(d, g, row + i, n);
-  });
-  const float rounded = RoundToBF16(target_grad);
-  row[target] = p.fp8 ? RoundToE5M2(rounded * p.inv_grad_scale) : rounded;
-  return loss;
-}
-
-}  // namespace
-}  // namespace HWY_NAMESPACE
-}  // namespace kernels
-HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
 namespace kernels {
 namespace {
-
-HWY_EXPORT(Widen);
-HWY_EXPORT(QuantiseE4M3);
-HWY_EXPORT(Narrow);
-HWY_EXPORT(CapRow);
-HWY_EXPORT(LossRow);
 
 constexpr int64_t kChunkRows = 256;
+constexpr int64_t kConvertBlock = 65536;
 constexpr int64_t kVocabBlock = 128;  // so that small vocabularies keep two cores busy, too
 constexpr int64_t kLossRows = 8;
 constexpr int64_t kGradRows = 32;
@@ -157,7 +32,7 @@ int64_t Blocks(int64_t size, int64_t block) { return (size + block - 1) / block;
 // The parts of args.workspace, all f32. The widened w takes 154 MB at the full size (V 50304,
 // D 768); quantising it again for each chunk would save them for a few percent of the time.
 struct Workspace {
-  float* w;     // [V, D]
+  float* w;     // like args.w
   float* x;     // [kChunkRows, D]
   float* tile;  // [kChunkRows, V]
 };
@@ -181,8 +56,8 @@ class CpuHeadOps : public HeadOps {
 
   void HeadLogits(const HeadArgs& args, Tensor logits, Queue&) const override {
     const Workspace work = Split(args);
-    const int64_t vocab = args.w.dim(0);
-    const int64_t dim = args.w.dim(1);
+    const int64_t vocab = HeadVocab(args);
+    const int64_t dim = args.x.cols();
     WidenW(args, work);
     for (int64_t begin = 0; begin < args.x.dim(1); begin += kChunkRows) {
       const int64_t rows = std::min(kChunkRows, args.x.dim(1) - begin);
@@ -190,10 +65,8 @@ class CpuHeadOps : public HeadOps {
       Convert(args.x.bf16() + begin * dim, rows * dim, args.precision.fp8, args.precision.x_scale,
               work.x);
       Logits(args, work, rows, out);
-      pool_.ParallelFor(rows, [&](int64_t row) {
-        HWY_DYNAMIC_DISPATCH(CapRow)
-        (vocab, args.softcap, args.softcap_temperature, out + row * vocab);
-      });
+      pool_.ParallelFor(rows,
+                        [&](int64_t row) { CapHeadRow(vocab, Curve(args), out + row * vocab); });
     }
   }
 
@@ -203,60 +76,92 @@ class CpuHeadOps : public HeadOps {
   }
 
  private:
+  static HeadCurve Curve(const HeadArgs& args) {
+    return {
+        .cap = args.softcap, .temperature = args.softcap_temperature, .shift = args.softcap_shift};
+  }
+
   static Workspace Split(const HeadArgs& args) {
-    const int64_t vocab = args.w.dim(0);
-    const int64_t dim = args.w.dim(1);
+    const int64_t vocab = HeadVocab(args);
+    const int64_t dim = args.x.cols();
     float* const start = static_cast<float*>(args.workspace.data());
     return {start, start + vocab * dim, start + (vocab + kChunkRows) * dim};
   }
 
   static void CheckTargets(const HeadArgs& args) {
+    const int64_t vocab = HeadVocab(args);
     const int32_t* const targets = args.targets.i32();
     const int64_t tokens = args.x.dim(1);
     for (int64_t i = 0; i < args.targets.size(); ++i) {
-      CHECK(targets[i] >= 0 && targets[i] < args.w.dim(0))
+      CHECK(targets[i] >= 0 && targets[i] < vocab)
           << "head: the target of slot " << i / tokens << ", row " << i % tokens << " is "
-          << targets[i] << ", outside the vocabulary of " << args.w.dim(0);
+          << targets[i] << ", outside the vocabulary of " << vocab;
     }
+  }
+
+  static void CheckWeights(const HeadArgs& args) {
+    for (int64_t k = 0; k < args.loss_weights.size(); ++k) {
+      const float weight = args.loss_weights.f32()[k];
+      CHECK(weight >= 0 && std::isfinite(weight))
+          << "head: loss weight " << k << " is " << weight << ", which is not a weight";
+    }
+  }
+
+  // Of row t of a slot whose targets begin at `targets`.
+  static HeadTerms Terms(const HeadArgs& args, const int32_t* targets, int64_t t) {
+    const bool weighted = !args.loss_weights.empty();
+    const int64_t count = weighted ? args.loss_weights.size() : 1;
+    HeadTerms terms = {};
+    terms.count = static_cast<int>(std::min(count, args.x.dim(1) - t));
+    for (int k = 0; k < terms.count; ++k) {
+      terms.target[k] = targets[t + k];
+      terms.weight[k] = weighted ? args.loss_weights.f32()[k] : 1.0f;
+    }
+    return terms;
   }
 
   static void Convert(const BF16* from, int64_t size, bool fp8, float scale, float* to) {
     if (fp8) {
-      HWY_DYNAMIC_DISPATCH(QuantiseE4M3)(from, 1.0f / scale, size, to);
+      QuantiseHead(from, 1.0f / scale, size, to);
     } else {
-      HWY_DYNAMIC_DISPATCH(Widen)(from, size, to);
+      WidenHead(from, size, to);
     }
   }
 
   void WidenW(const HeadArgs& args, const Workspace& work) const {
-    const int64_t vocab = args.w.dim(0);
-    const int64_t dim = args.w.dim(1);
-    pool_.ParallelFor(Blocks(vocab, kVocabBlock), [&](int64_t block) {
-      const int64_t begin = block * kVocabBlock;
-      Convert(args.w.bf16() + begin * dim, std::min(kVocabBlock, vocab - begin) * dim,
-              args.precision.fp8, args.precision.w_scale, work.w + begin * dim);
+    const int64_t size = args.w.size();
+    pool_.ParallelFor(Blocks(size, kConvertBlock), [&](int64_t block) {
+      const int64_t begin = block * kConvertBlock;
+      Convert(args.w.bf16() + begin, std::min(kConvertBlock, size - begin), args.precision.fp8,
+              args.precision.w_scale, work.w + begin);
     });
   }
 
   // f32 products, not yet rounded to bf16: out [rows, V].
   void Logits(const HeadArgs& args, const Workspace& work, int64_t rows, float* out) const {
-    const int64_t vocab = args.w.dim(0);
-    const int64_t dim = args.w.dim(1);
+    const int64_t vocab = HeadVocab(args);
+    const int64_t dim = args.x.cols();
     const HeadPrecision& precision = args.precision;
     const float alpha = precision.fp8 ? precision.x_scale * precision.w_scale : 1.0f;
     pool_.ParallelFor(Blocks(vocab, kVocabBlock), [&](int64_t block) {
       const int64_t begin = block * kVocabBlock;
-      Sgemm(false, true, rows, std::min(kVocabBlock, vocab - begin), dim, alpha, work.x, dim,
-            work.w + begin * dim, dim, 0.0f, out + begin, vocab);
+      const int64_t classes = std::min(kVocabBlock, vocab - begin);
+      if (args.w_transposed) {
+        Sgemm(false, false, rows, classes, dim, alpha, work.x, dim, work.w + begin, vocab, 0.0f,
+              out + begin, vocab);
+      } else {
+        Sgemm(false, true, rows, classes, dim, alpha, work.x, dim, work.w + begin * dim, dim, 0.0f,
+              out + begin, vocab);
+      }
     });
   }
 
-  void Losses(const HeadArgs& args, bool grad, const Workspace& work, int64_t rows,
+  // Of the tile's rows, from row `begin` of a slot whose targets and losses are given.
+  void Losses(const HeadArgs& args, bool grad, const Workspace& work, int64_t begin, int64_t rows,
               const int32_t* targets, float* losses) const {
     const HeadPrecision& precision = args.precision;
-    const HeadRow row = {.vocab = args.w.dim(0),
-                         .softcap = args.softcap,
-                         .temperature = args.softcap_temperature,
+    const HeadRow row = {.vocab = HeadVocab(args),
+                         .curve = Curve(args),
                          .grad = grad,
                          .fp8 = precision.fp8,
                          .inv_grad_scale = grad && precision.fp8 ? 1.0f / precision.grad_scale : 0};
@@ -264,35 +169,43 @@ class CpuHeadOps : public HeadOps {
       float* const z = ThreadScratch(0, row.vocab);
       const int64_t end = std::min(rows, (block + 1) * kLossRows);
       for (int64_t i = block * kLossRows; i < end; ++i) {
-        losses[i] = HWY_DYNAMIC_DISPATCH(LossRow)(row, targets[i], work.tile + i * row.vocab, z);
+        const HeadTerms terms = Terms(args, targets, begin + i);
+        losses[begin + i] = HeadLossRow(row, terms, work.tile + i * row.vocab, z);
       }
     });
   }
 
   void GradX(const HeadArgs& args, const Workspace& work, int64_t rows, BF16* dx) const {
-    const int64_t vocab = args.w.dim(0);
-    const int64_t dim = args.w.dim(1);
+    const int64_t vocab = HeadVocab(args);
+    const int64_t dim = args.x.cols();
     const HeadPrecision& precision = args.precision;
     const float alpha = precision.fp8 ? precision.grad_scale * precision.w_scale : 1.0f;
+    const bool transposed = args.w_transposed;
     pool_.ParallelFor(Blocks(rows, kGradRows), [&](int64_t block) {
       const int64_t begin = block * kGradRows;
       const int64_t count = std::min(kGradRows, rows - begin);
       float* const sums = ThreadScratch(0, kGradRows * dim);
-      Sgemm(false, false, count, dim, vocab, alpha, work.tile + begin * vocab, vocab, work.w, dim,
-            0.0f, sums, dim);
-      HWY_DYNAMIC_DISPATCH(Narrow)(sums, count * dim, dx + begin * dim);
+      Sgemm(false, transposed, count, dim, vocab, alpha, work.tile + begin * vocab, vocab, work.w,
+            transposed ? vocab : dim, 0.0f, sums, dim);
+      NarrowHead(sums, count * dim, dx + begin * dim);
     });
   }
 
   void GradW(const HeadArgs& args, const Workspace& work, int64_t rows, float* dw) const {
-    const int64_t vocab = args.w.dim(0);
-    const int64_t dim = args.w.dim(1);
+    const int64_t vocab = HeadVocab(args);
+    const int64_t dim = args.x.cols();
     const HeadPrecision& precision = args.precision;
     const float alpha = precision.fp8 ? precision.x_scale * precision.grad_scale : 1.0f;
     pool_.ParallelFor(Blocks(vocab, kVocabBlock), [&](int64_t block) {
       const int64_t begin = block * kVocabBlock;
-      Sgemm(true, false, std::min(kVocabBlock, vocab - begin), dim, rows, alpha, work.tile + begin,
-            vocab, work.x, dim, 1.0f, dw + begin * dim, dim);
+      const int64_t classes = std::min(kVocabBlock, vocab - begin);
+      if (args.w_transposed) {
+        Sgemm(true, false, dim, classes, rows, alpha, work.x, dim, work.tile + begin, vocab, 1.0f,
+              dw + begin, vocab);
+      } else {
+        Sgemm(true, false, classes, dim, rows, alpha, work.tile + begin, vocab, work.x, dim, 1.0f,
+              dw + begin * dim, dim);
+      }
     });
   }
 
@@ -300,9 +213,10 @@ class CpuHeadOps : public HeadOps {
   // for all slots gets the bits that one call per slot would give it.
   void Run(const HeadArgs& args, const Tensor& losses, const Tensor& dx, const Tensor& dw) const {
     CheckTargets(args);
+    CheckWeights(args);
     const Workspace work = Split(args);
     const int64_t tokens = args.x.dim(1);
-    const int64_t dim = args.w.dim(1);
+    const int64_t dim = args.x.cols();
     WidenW(args, work);
     for (int64_t slot = 0; slot < args.x.dim(0); ++slot) {
       for (int64_t begin = 0; begin < tokens; begin += kChunkRows) {
@@ -311,7 +225,8 @@ class CpuHeadOps : public HeadOps {
         Convert(args.x.bf16() + first * dim, rows * dim, args.precision.fp8, args.precision.x_scale,
                 work.x);
         Logits(args, work, rows, work.tile);
-        Losses(args, !dx.empty(), work, rows, args.targets.i32() + first, losses.f32() + first);
+        Losses(args, !dx.empty(), work, begin, rows, args.targets.i32() + slot * tokens,
+               losses.f32() + slot * tokens);
         if (dx.empty()) continue;
         GradX(args, work, rows, dx.bf16() + first * dim);
         GradW(args, work, rows, dw.At(dw.dim(0) == 1 ? 0 : slot).f32());
@@ -329,4 +244,3 @@ std::unique_ptr<HeadOps> MakeCpuHeadOps(ThreadPool& pool) {
 }
 
 }  // namespace kernels
-#endif  // HWY_ONCE

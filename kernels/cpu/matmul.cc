@@ -188,10 +188,12 @@ class CpuMatMulOps : public MatMulOps {
     });
   }
 
-  void LinearRelu2(Tensor u, Tensor w, Tensor a, Tensor b, Queue&) const override {
+  void LinearRelu2(Tensor u, Tensor w, HiddenDim hidden, Tensor a, Tensor b,
+                   Queue&) const override {
+    const bool rows = hidden == HiddenDim::kRows;
     ForTiles(a, [&](int64_t slot, const Tile& tile) {
       const float* product =
-          TileProduct(OperandOf(u, slot, false), OperandOf(w, 0, false), u.cols(), tile);
+          TileProduct(OperandOf(u, slot, false), OperandOf(w, 0, rows), u.cols(), tile);
       for (int64_t r = 0; r < tile.rows; ++r) {
         const int64_t at = (slot * a.dim(1) + tile.row + r) * a.cols() + tile.col;
         HWY_DYNAMIC_DISPATCH(Relu2Row)
@@ -200,10 +202,12 @@ class CpuMatMulOps : public MatMulOps {
     });
   }
 
-  void LinearRelu2Grad(Tensor dy, Tensor w, Tensor a, Tensor da, Queue&) const override {
+  void LinearRelu2Grad(Tensor dy, Tensor w, HiddenDim hidden, Tensor a, Tensor da,
+                       Queue&) const override {
+    const bool rows = hidden == HiddenDim::kRows;
     ForTiles(da, [&](int64_t slot, const Tile& tile) {
       const float* product =
-          TileProduct(OperandOf(dy, slot, false), OperandOf(w, 0, false), dy.cols(), tile);
+          TileProduct(OperandOf(dy, slot, false), OperandOf(w, 0, rows), dy.cols(), tile);
       for (int64_t r = 0; r < tile.rows; ++r) {
         const int64_t at = (slot * a.dim(1) + tile.row + r) * a.cols() + tile.col;
         HWY_DYNAMIC_DISPATCH(Relu2GradRow)

@@ -133,6 +133,9 @@ struct Pass {
       : a(DType::kBF16, {count, kTokens, kHidden}),
         b(DType::kBF16, {count, kTokens, kHidden}),
         da(DType::kBF16, {count, kTokens, kHidden}),
+        a_rows(DType::kBF16, {count, kTokens, kHidden}),
+        b_rows(DType::kBF16, {count, kTokens, kHidden}),
+        da_rows(DType::kBF16, {count, kTokens, kHidden}),
         product(DType::kBF16, {count, kTokens, kHidden}),
         square(DType::kBF16, {count, kTokens, kTokens}),
         dw(RandomTensor(DType::kF32, {leaves, kHidden, kIn}, 9)) {
@@ -140,17 +143,22 @@ struct Pass {
     const HostTensor u = RandomTensor(DType::kBF16, {kSlots, kTokens, kIn}, 1);
     const HostTensor w = RandomTensor(DType::kBF16, {kIn, kHidden}, 2);
     const Tensor x = u.get().Slice(begin, count);
-    LinearRelu2(x, w, a, b, *queue);
-    LinearRelu2Grad(x, w, a, da, *queue);
+    LinearRelu2(x, w, HiddenDim::kColumns, a, b, *queue);
+    LinearRelu2Grad(x, w, HiddenDim::kColumns, a, da, *queue);
+    const Tensor w_rows = w.get().Reshape({kHidden, kIn});  // other weights, of that shape
+    LinearRelu2(x, w_rows, HiddenDim::kRows, a_rows, b_rows, *queue);
+    LinearRelu2Grad(x, w_rows, HiddenDim::kRows, a_rows, da_rows, *queue);
     MatMul(x, w, product, {}, *queue);
     SymmetricProduct(x, 1.0f, 0.0f, Tensor(), square, *queue);
     const HostTensor dy = RandomTensor(DType::kBF16, {kSlots, kTokens, kHidden}, 3);
     WeightGrad(dy.get().Slice(begin, count), x, dw, *queue);
   }
 
-  std::vector<Tensor> Outputs() const { return {a, b, da, product, square, dw}; }
+  std::vector<Tensor> Outputs() const {
+    return {a, b, da, a_rows, b_rows, da_rows, product, square, dw};
+  }
 
-  HostTensor a, b, da, product, square, dw;
+  HostTensor a, b, da, a_rows, b_rows, da_rows, product, square, dw;
 };
 
 TEST(MatMulOps, SameBitsForAnyNumberOfThreads) {
@@ -248,8 +256,8 @@ TEST(LinearRelu2, MatchesFloat64AndFiniteDifferences) {
     HostTensor a(DType::kBF16, {slots, tokens, hidden}), b(DType::kBF16, {slots, tokens, hidden});
     HostTensor da(DType::kBF16, {slots, tokens, hidden});
     const auto queue = MakeCpuQueue(2);
-    LinearRelu2(u, w, a, b, *queue);
-    LinearRelu2Grad(dy, v, a, da, *queue);
+    LinearRelu2(u, w, HiddenDim::kColumns, a, b, *queue);
+    LinearRelu2Grad(dy, v, HiddenDim::kColumns, a, da, *queue);
 
     const Doubles got_a = a.ToDouble(), got_b = b.ToDouble();
     EXPECT_LT(RelativeError(got_a, Product(u.ToDouble().data(), false, w.ToDouble().data(), false,
@@ -269,6 +277,58 @@ TEST(LinearRelu2, MatchesFloat64AndFiniteDifferences) {
       const double want = (up - down) / (2 * h);
       EXPECT_NEAR(got_da[i], want, std::fabs(want) / 256 + h * std::fabs(dy_v[i]) + 1e-3);
     }
+  }
+}
+
+// [c, r] from [r, c].
+HostTensor Transposed(const HostTensor& x) {
+  const int64_t rows = x.get().dim(0), cols = x.get().dim(1);
+  const Doubles from = x.ToDouble();
+  Doubles to(from.size());
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < cols; ++j) to[j * rows + i] = from[i * cols + j];
+  }
+  HostTensor y(x.get().dtype(), {cols, rows});
+  y.Set(to);
+  return y;
+}
+
+// The hidden dim as rows: float64, and the same as kColumns of the transposed weight up to f32
+// sums in another order, which may round to a neighbour in bf16.
+TEST(LinearRelu2, HiddenDimAsRows) {
+  for (const auto& [slots, tokens, in, hidden] : std::vector<Relu2Shape>{
+           {1, 1, 8, 24}, {2, 16, 24, 96}, {3, 48, 96, 270}, {1, 16, 768, 40}}) {
+    const int64_t rows = slots * tokens;
+    const HostTensor u = RandomTensor(DType::kBF16, {slots, tokens, in}, 1);
+    const HostTensor w = RandomTensor(DType::kBF16, {hidden, in}, 2, 1 / std::sqrt(in));
+    const HostTensor dy = RandomTensor(DType::kBF16, {slots, tokens, in}, 4);
+    const std::vector<int64_t> dims = {slots, tokens, hidden};
+    HostTensor a(DType::kBF16, dims), b(DType::kBF16, dims), da(DType::kBF16, dims);
+    HostTensor other_a(DType::kBF16, dims), other_b(DType::kBF16, dims);
+    HostTensor other_da(DType::kBF16, dims);
+    const auto queue = MakeCpuQueue(2);
+    LinearRelu2(u, w, HiddenDim::kRows, a, b, *queue);
+    LinearRelu2Grad(dy, w, HiddenDim::kRows, a, da, *queue);
+    const HostTensor turned = Transposed(w);
+    LinearRelu2(u, turned, HiddenDim::kColumns, other_a, other_b, *queue);
+    LinearRelu2Grad(dy, turned, HiddenDim::kColumns, a, other_da, *queue);
+
+    const auto product = [&](const HostTensor& x) {
+      return Product(x.ToDouble().data(), false, w.ToDouble().data(), true, rows, hidden, in);
+    };
+    const Doubles want_a = product(u), dy_w = product(dy);
+    const Doubles got_a = a.ToDouble(), got_b = b.ToDouble(), got_da = da.ToDouble();
+    EXPECT_LT(RelativeError(got_a, want_a), kBf16);
+    for (size_t i = 0; i < got_a.size(); ++i) {
+      const double positive = std::max(got_a[i], 0.0);
+      ASSERT_EQ(got_b[i], RoundToBF16(static_cast<float>(positive * positive))) << i;
+      const double want_da = dy_w[i] * 2 * positive;
+      // One rounding, perhaps of the product too; and where the product cancels, the f32 sums.
+      ASSERT_NEAR(got_da[i], want_da, std::fabs(want_da) / 128 + 1e-4) << i;
+    }
+    EXPECT_LT(RelativeError(got_a, other_a.ToDouble()), kBf16);
+    EXPECT_LT(RelativeError(got_b, other_b.ToDouble()), 3 * kBf16);  // a's error counts twice
+    EXPECT_LT(RelativeError(got_da, other_da.ToDouble()), kBf16);
   }
 }
 

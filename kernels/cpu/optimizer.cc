@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "hwy/highway.h"
+#include "kernels/cpu/cautious.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/simd-inl.h"
-#include "third_party/absl_compat/check.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kernels {
@@ -25,7 +25,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 HWY_INLINE VF RoundLike(DF, VF v, const float*) { return v; }
 HWY_INLINE VF RoundLike(DF d, VF v, const BF16*) { return RoundVecToBF16(d, v); }
 
-template <typename P, typename M>
+template <bool cautious, typename P, typename M>
 void AdamTyped(const AdamArgs& args, int64_t begin, int64_t size) {
   const DF d;
   P* HWY_RESTRICT p = static_cast<P*>(args.p.data()) + begin;
@@ -44,32 +44,49 @@ void AdamTyped(const AdamArgs& args, int64_t begin, int64_t size) {
     const VF new_m = hn::MulAdd(beta1, LoadAny(d, m + i, n), hn::Mul(rest1, grad));
     const VF new_v = hn::MulAdd(beta2, LoadAny(d, v + i, n), hn::Mul(rest2, hn::Mul(grad, grad)));
     const VF ratio = hn::Div(new_m, hn::Add(hn::Sqrt(new_v), eps));
-    const VF decayed = hn::Mul(LoadAny(d, p + i, n), decay);
-    StoreAny(d, hn::NegMulAdd(step_size, ratio, decayed), p + i, n);
+    const VF weight = LoadAny(d, p + i, n);
+    if constexpr (cautious) {
+      const VF step = hn::Mul(step_size, ratio);
+      const auto smaller = hn::Gt(hn::Mul(step, weight), hn::Zero(d));
+      const VF update = hn::IfThenElse(smaller, hn::MulAdd(weight, decay, step), step);
+      StoreAny(d, hn::Sub(weight, update), p + i, n);
+    } else {
+      StoreAny(d, hn::NegMulAdd(step_size, ratio, hn::Mul(weight, decay)), p + i, n);
+    }
     StoreAny(d, new_m, m + i, n);
     StoreAny(d, new_v, v + i, n);
   });
 }
 
+template <typename P, typename M>
+void AdamOfTypes(const AdamArgs& args, int64_t begin, int64_t size) {
+  args.cautious ? AdamTyped<true, P, M>(args, begin, size)
+                : AdamTyped<false, P, M>(args, begin, size);
+}
+
 void AdamRange(const AdamArgs& args, int64_t begin, int64_t size) {
   const bool moments_f32 = args.m.dtype() == DType::kF32;
   if (args.p.dtype() == DType::kF32) {
-    moments_f32 ? AdamTyped<float, float>(args, begin, size)
-                : AdamTyped<float, BF16>(args, begin, size);
+    moments_f32 ? AdamOfTypes<float, float>(args, begin, size)
+                : AdamOfTypes<float, BF16>(args, begin, size);
   } else {
-    moments_f32 ? AdamTyped<BF16, float>(args, begin, size)
-                : AdamTyped<BF16, BF16>(args, begin, size);
+    moments_f32 ? AdamOfTypes<BF16, float>(args, begin, size)
+                : AdamOfTypes<BF16, BF16>(args, begin, size);
   }
 }
 
-template <typename M>
-void MomentumTyped(const float* HWY_RESTRICT g, M* HWY_RESTRICT m, float mu, BF16* HWY_RESTRICT u,
-                   int64_t size) {
+// G: what g is rounded to.
+template <typename G, typename M>
+void MomentumTyped(const MomentumArgs& args, int64_t begin, int64_t size) {
   const DF d;
+  const float* HWY_RESTRICT g = args.g.f32() + begin;
+  M* HWY_RESTRICT m = static_cast<M*>(args.m.data()) + begin;
+  BF16* HWY_RESTRICT u = args.u.bf16() + begin;
+  const float mu = args.mu.f32()[0];
   const VF keep = hn::Set(d, mu);
   const VF rest = hn::Set(d, 1.0f - mu);
   ForEachVec(d, size, [&](int64_t i, int64_t n) {
-    const VF grad = RoundLike(d, LoadAny(d, g + i, n), m);
+    const VF grad = RoundLike(d, LoadAny(d, g + i, n), static_cast<const G*>(nullptr));
     const VF old_m = LoadAny(d, m + i, n);
     const VF new_m = hn::MulAdd(rest, hn::Sub(grad, old_m), old_m);
     StoreAny(d, new_m, m + i, n);
@@ -77,12 +94,14 @@ void MomentumTyped(const float* HWY_RESTRICT g, M* HWY_RESTRICT m, float mu, BF1
   });
 }
 
-void MomentumRange(const Tensor& g, const Tensor& m, float mu, const Tensor& u, int64_t begin,
-                   int64_t size) {
-  if (m.dtype() == DType::kF32) {
-    MomentumTyped(g.f32() + begin, m.f32() + begin, mu, u.bf16() + begin, size);
+void MomentumRange(const MomentumArgs& args, int64_t begin, int64_t size) {
+  const bool m_f32 = args.m.dtype() == DType::kF32;
+  if (args.gradient == DType::kF32) {
+    m_f32 ? MomentumTyped<float, float>(args, begin, size)
+          : MomentumTyped<float, BF16>(args, begin, size);
   } else {
-    MomentumTyped(g.f32() + begin, m.bf16() + begin, mu, u.bf16() + begin, size);
+    m_f32 ? MomentumTyped<BF16, float>(args, begin, size)
+          : MomentumTyped<BF16, BF16>(args, begin, size);
   }
 }
 
@@ -236,15 +255,12 @@ class CpuOptimizerOps : public OptimizerOps {
     });
   }
 
-  void MomentumUpdate(Tensor g, Tensor m, Tensor mu, Tensor guard, Tensor u,
-                      Queue&) const override {
-    if (IsOff(guard)) return;
-    const int64_t size = g.size();
-    const float keep = mu.f32()[0];
+  void MomentumUpdate(const MomentumArgs& args, Queue&) const override {
+    if (IsOff(args.guard)) return;
+    const int64_t size = args.g.size();
     pool_.ParallelFor(Blocks(size), [&](int64_t block) {
       const int64_t begin = block * kBlock;
-      HWY_DYNAMIC_DISPATCH(MomentumRange)
-      (g, m, keep, u, begin, std::min(kBlock, size - begin));
+      HWY_DYNAMIC_DISPATCH(MomentumRange)(args, begin, std::min(kBlock, size - begin));
     });
   }
 
@@ -331,6 +347,10 @@ class CpuOptimizerOps : public OptimizerOps {
       (p, o, lr.f32()[matrix], decay.f32()[matrix], matrix * size + begin,
        std::min(kBlock, size - begin));
     });
+  }
+
+  void CautiousMatrixUpdate(const CautiousMatrixArgs& args, Queue&) const override {
+    if (!IsOff(args.guard)) cpu::CautiousMatrixUpdate(args, pool_);
   }
 
  private:

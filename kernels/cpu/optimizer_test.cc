@@ -129,7 +129,11 @@ TEST(Optimizer, T1_51_NesterovGolden) {
     const std::vector<double> gradients = {1, 2, -1};
     const HostTensor m(DType::kF32, {1}), u(DType::kBF16, {1});
     for (int i = 0; i < 3; ++i) {
-      MomentumUpdate(Filled(DType::kF32, {gradients[i]}), m, Filled(DType::kF32, {mu}), {}, u,
+      MomentumUpdate({.g = Filled(DType::kF32, {gradients[i]}),
+                      .m = m,
+                      .mu = Filled(DType::kF32, {mu}),
+                      .u = u,
+                      .gradient = m.get().dtype()},
                      *queue);
       queue->Synchronize();
       // u is rounded once to bf16.
@@ -153,7 +157,8 @@ TEST(Optimizer, ElementwiseBitsDoNotDependOnCuts) {
       for (int64_t size : pieces) {
         const auto cut = [&](const HostTensor& t) { return t.get().Slice(begin, size); };
         AdamUpdate(Args({}, cut(p), cut(g), cut(m), cut(v), rates), *queue);
-        MomentumUpdate(cut(g), cut(k), mu, {}, cut(u), *queue);
+        MomentumUpdate(
+            {.g = cut(g), .m = cut(k), .mu = mu, .u = cut(u), .gradient = k.get().dtype()}, *queue);
         begin += size;
       }
       CHECK_EQ(begin, n);
@@ -383,7 +388,7 @@ TEST(Optimizer, ZeroGuardChangesNothing) {
       AdamArgs args = Args({}, p, g, m, v, rates);
       args.guard = guard;
       AdamUpdate(args, *queue);
-      MomentumUpdate(g, k, mu, guard, u, *queue);
+      MomentumUpdate({.g = g, .m = k, .mu = mu, .guard = guard, .u = u}, *queue);
       MatrixUpdate(w, o, lr, decay, guard, *queue);
       queue->Synchronize();
     };

@@ -10,12 +10,13 @@
 #include <memory>
 #include <vector>
 
-#include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/gates-inl.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/qkv_blocks.h"
 #include "kernels/cpu/simd-inl.h"
+#include "kernels/cpu/token_blocks.h"
 #include "kernels/ops/norm.h"
 #include "third_party/absl_compat/check.h"
 
@@ -24,16 +25,6 @@ namespace kernels {
 namespace HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
-
-template <typename A, typename B>
-float Dot(const A* HWY_RESTRICT a, const B* HWY_RESTRICT b, int64_t size) {
-  const DF d;
-  VF sum = hn::Zero(d);
-  ForEachVec(d, size, [&](int64_t i, int64_t n) {
-    sum = hn::MulAdd(LoadAny(d, a + i, n), LoadAny(d, b + i, n), sum);
-  });
-  return hn::GetLane(hn::SumOfLanes(d, sum));
-}
 
 // y = rotary(x * inv_rms) of one head; returns inv_rms.
 float NormRotary(const BF16* HWY_RESTRICT x, const BF16* HWY_RESTRICT cos,
@@ -139,32 +130,17 @@ void SplitNormRotaryGradBlock(const QkvProblem& p, const QkvGradPointers& grad, 
   }
 }
 
-// gates[t * heads + head] = sigmoid(gate_w[head] . u[t][0..k)) for the block's tokens.
-void Gates(const GateProblem& p, const TokenBlock& block, float* HWY_RESTRICT gates) {
-  const DF d;
-  const int64_t rows = block.end - block.begin;
-  for (int64_t i = 0; i < rows; ++i) {
-    const BF16* u = p.u + (block.slot * p.tokens + block.begin + i) * p.u_dim;
-    for (int64_t head = 0; head < p.heads; ++head) {
-      gates[i * p.heads + head] = Dot(p.gate_w + head * p.k, u, p.k);
-    }
-  }
-  const VF one = hn::Set(d, 1.0f);
-  ForEachVec(d, rows * p.heads, [&](int64_t i, int64_t n) {
-    const VF x = LoadAny(d, gates + i, n);
-    // The exponent is never positive, so that nothing overflows. A NaN stays one.
-    const VF e = hn::Exp(d, hn::Neg(hn::Abs(x)));
-    const VF top = hn::IfThenElse(hn::Lt(x, hn::Zero(d)), e, one);
-    const VF gate = hn::Div(top, hn::Add(one, e));
-    StoreAny(d, hn::IfThenElse(hn::IsNaN(x), x, gate), gates + i, n);
-  });
+// Of the block's tokens.
+void BlockGates(const GateProblem& p, const TokenBlock& block, float* HWY_RESTRICT gates) {
+  const BF16* u = p.u + (block.slot * p.tokens + block.begin) * p.u_dim;
+  Gates(p.gate_w, p.heads, p.k, u, p.u_dim, block.end - block.begin, gates);
 }
 
 void GateBlock(const GateProblem& p, BF16* y, int64_t task) {
   const TokenBlock block(p.tokens, task);
   const DF d;
   float* gates = ThreadScratch(0, kTokenBlock * p.heads);
-  Gates(p, block, gates);
+  BlockGates(p, block, gates);
   for (int64_t i = 0; i < (block.end - block.begin) * p.heads; ++i) {
     const int64_t at = ((block.slot * p.tokens + block.begin) * p.heads + i) * p.head_dim;
     const VF gate = hn::Set(d, gates[i]);
@@ -180,7 +156,7 @@ void GateGradBlock(const GateProblem& p, const GateGradPointers& grad, int64_t t
   const TokenBlock block(p.tokens, task);
   const DF d;
   float* gates = ThreadScratch(0, kTokenBlock * p.heads);
-  Gates(p, block, gates);
+  BlockGates(p, block, gates);
   std::fill(dgate_w, dgate_w + p.heads * p.k, 0.0f);
   for (int64_t t = block.begin; t < block.end; ++t) {
     const int64_t row = block.slot * p.tokens + t;
@@ -220,24 +196,6 @@ HWY_EXPORT(SplitNormRotaryBlock);
 HWY_EXPORT(SplitNormRotaryGradBlock);
 HWY_EXPORT(GateBlock);
 HWY_EXPORT(GateGradBlock);
-
-// Adds the blocks' sums, [slots * blocks, size], to leaves[.., offset + i]: each slot's blocks in
-// order, then the slots in order.
-template <typename T>
-void AddToLeaves(const std::vector<T>& sums, int64_t slots, int64_t size, Tensor leaves,
-                 int64_t offset) {
-  const int64_t blocks = static_cast<int64_t>(sums.size()) / size / slots;
-  for (int64_t slot = 0; slot < slots; ++slot) {
-    float* leaf = leaves.f32() + (leaves.dim(0) == 1 ? 0 : slot) * leaves.dim(1) + offset;
-    for (int64_t i = 0; i < size; ++i) {
-      double sum = 0;
-      for (int64_t block = 0; block < blocks; ++block) {
-        sum += sums[(slot * blocks + block) * size + i];
-      }
-      leaf[i] += static_cast<float>(sum);
-    }
-  }
-}
 
 class CpuQkvOps : public QkvOps {
  public:

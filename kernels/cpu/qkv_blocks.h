@@ -1,30 +1,13 @@
-// The operands of the CPU's QKV ops as plain pointers, and how their tokens are cut into tasks.
+// The operands of the CPU's QKV ops as plain pointers.
 #ifndef KERNELS_CPU_QKV_BLOCKS_H_
 #define KERNELS_CPU_QKV_BLOCKS_H_
 
-#include <algorithm>
 #include <cstdint>
 
 #include "kernels/ops/qkv.h"
 #include "third_party/absl_compat/check.h"
 
 namespace kernels {
-
-// Enough bytes for a task to outweigh its start; sums over a slot's tokens are cut here too.
-constexpr int64_t kTokenBlock = 64;
-
-// The tokens [begin, end) of one slot.
-struct TokenBlock {
-  static int64_t PerSlot(int64_t tokens) { return (tokens + kTokenBlock - 1) / kTokenBlock; }
-  static int64_t Count(int64_t slots, int64_t tokens) { return slots * PerSlot(tokens); }
-
-  TokenBlock(int64_t tokens, int64_t task)
-      : slot(task / PerSlot(tokens)),
-        begin(task % PerSlot(tokens) * kTokenBlock),
-        end(std::min(begin + kTokenBlock, tokens)) {}
-
-  int64_t slot, begin, end;
-};
 
 struct QkvProblem {
   explicit QkvProblem(const QkvArgs& args)

@@ -1,4 +1,4 @@
-// What qkv_test.cc and head_gate_test.cc share.
+// What the tests of QKV and of the gates share.
 #ifndef KERNELS_CPU_QKV_TESTING_H_
 #define KERNELS_CPU_QKV_TESTING_H_
 

@@ -125,8 +125,10 @@ class StreamQueue : public CudaQueue {
         norm_(MakeCudaNormOps()),
         optimizer_(MakeCudaOptimizerOps()),
         qkv_(MakeCudaQkvOps()),
-        table_{attention_.get(), elementwise_.get(), embedding_.get(), head_.get(),
-               matmul_.get(),    norm_.get(),        optimizer_.get(), qkv_.get()},
+        gated_(MakeCudaGatedOps()),
+        weight_(MakeCudaWeightOps()),
+        table_{attention_.get(), elementwise_.get(), embedding_.get(), head_.get(),  matmul_.get(),
+               norm_.get(),      optimizer_.get(),   qkv_.get(),       gated_.get(), weight_.get()},
         readbacks_(std::make_shared<ReadbackPool>()) {
     CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     CUDA_CHECK(cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, device));
@@ -210,6 +212,8 @@ class StreamQueue : public CudaQueue {
   const std::unique_ptr<NormOps> norm_;
   const std::unique_ptr<OptimizerOps> optimizer_;
   const std::unique_ptr<QkvOps> qkv_;
+  const std::unique_ptr<GatedOps> gated_;
+  const std::unique_ptr<WeightOps> weight_;
   const OpTable table_;
   cudaStream_t stream_ = nullptr;
   int processors_ = 0;

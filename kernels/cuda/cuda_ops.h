@@ -7,11 +7,13 @@
 #include "kernels/ops/attention.h"
 #include "kernels/ops/elementwise.h"
 #include "kernels/ops/embedding.h"
+#include "kernels/ops/gated.h"
 #include "kernels/ops/head.h"
 #include "kernels/ops/matmul.h"
 #include "kernels/ops/norm.h"
 #include "kernels/ops/optimizer.h"
 #include "kernels/ops/qkv.h"
+#include "kernels/ops/weight.h"
 
 namespace kernels {
 
@@ -25,6 +27,8 @@ std::unique_ptr<MatMulOps> MakeCudaMatMulOps(Gemm& gemm);
 std::unique_ptr<NormOps> MakeCudaNormOps();
 std::unique_ptr<OptimizerOps> MakeCudaOptimizerOps();
 std::unique_ptr<QkvOps> MakeCudaQkvOps();
+std::unique_ptr<GatedOps> MakeCudaGatedOps();
+std::unique_ptr<WeightOps> MakeCudaWeightOps();
 
 }  // namespace kernels
 

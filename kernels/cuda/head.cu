@@ -9,6 +9,9 @@
 //   x8 [R, D], x8t [D, R]     logits [R, V] = x8 w8^T     g8 [R, V], g8t [V, R]
 //   dx = g8 w8t^T             dw += g8t x8t^T
 // and w8 [V, D], w8t [D, V] once a call.
+//
+// Of a transposed w, which lies [D, V], w8t is the quantised copy and w8 its transpose; both come
+// from the same single pass over w. And dw [D, V] += x8t g8t^T.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -88,16 +91,16 @@ class CudaHeadOps : public HeadOps {
   void HeadLogits(const HeadArgs& args, Tensor logits, Queue& queue) const override {
     const Workspace work = Split(args);
     const int64_t tokens = args.x.dim(1);
-    const int64_t vocab = args.w.dim(0);
-    if (args.precision.fp8) QuantiseW(args, work, /*both=*/false, Cuda(queue));
+    const int64_t vocab = HeadVocab(args);
+    const int64_t dim = args.x.cols();
+    if (args.precision.fp8) QuantiseW(args, work, /*grad=*/false, Cuda(queue));
     const int64_t step = ChunkRows(tokens, kLossChunkRows);
     for (int64_t begin = 0; begin < tokens; begin += step) {
-      const Chunk chunk = {.x = args.x.bf16() + begin * args.w.dim(1),
-                           .rows = std::min(step, tokens - begin),
-                           .loss = {}};
+      const Chunk chunk = {
+          .x = args.x.bf16() + begin * dim, .rows = std::min(step, tokens - begin), .loss = {}};
       Logits(args, work, chunk, /*grad=*/false, Cuda(queue));
-      cuda::Softcap(work.logits, chunk.rows * vocab, args.softcap, args.softcap_temperature,
-                    logits.f32() + begin * vocab, Cuda(queue));
+      cuda::Softcap(work.logits, chunk.rows * vocab, Curve(args), logits.f32() + begin * vocab,
+                    Cuda(queue));
     }
   }
 
@@ -112,29 +115,45 @@ class CudaHeadOps : public HeadOps {
         << "head on CUDA: w " << args.w << " needs dims that are multiples of 16";
     CHECK_EQ(reinterpret_cast<uintptr_t>(args.workspace.data()) % kAlignment, 0u)
         << "head on CUDA: workspace " << args.workspace << " is not aligned to 256 bytes";
-    return Layout(args.workspace.data(), args.x.dim(1), args.w.dim(0), args.w.dim(1));
+    return Layout(args.workspace.data(), args.x.dim(1), HeadVocab(args), args.x.cols());
   }
 
-  static void QuantiseW(const HeadArgs& args, const Workspace& work, bool both, CudaQueue& queue) {
-    const int64_t vocab = args.w.dim(0);
-    const int64_t dim = args.w.dim(1);
+  static cuda::SoftcapCurve Curve(const HeadArgs& args) {
+    return {
+        .cap = args.softcap, .temperature = args.softcap_temperature, .shift = args.softcap_shift};
+  }
+
+  // w8t is for gradients; from a transposed w it is made on the way to w8.
+  static void QuantiseW(const HeadArgs& args, const Workspace& work, bool grad, CudaQueue& queue) {
+    const int64_t vocab = HeadVocab(args);
+    const int64_t dim = args.x.cols();
     const float scale = args.precision.w_scale;
-    if (both) {
+    if (args.w_transposed) {
+      cuda::QuantiseE4M3Both(args.w.bf16(), dim, vocab, scale, work.w8t, work.w8, queue);
+    } else if (grad) {
       cuda::QuantiseE4M3Both(args.w.bf16(), vocab, dim, scale, work.w8, work.w8t, queue);
     } else {
       cuda::QuantiseE4M3(args.w.bf16(), vocab, dim, scale, work.w8, queue);
     }
   }
 
+  // w as the right operand of a product that contracts its features, or else its classes.
+  static GemmOperand W(const HeadArgs& args, bool features) {
+    return {.data = args.w.data(),
+            .dtype = DType::kBF16,
+            .ld = args.w.cols(),
+            .trans = features != args.w_transposed};
+  }
+
   // bf16 logits into work.logits; in fp8 from x8, which is made on the way, and x8t for gradients.
   void Logits(const HeadArgs& args, const Workspace& work, const Chunk& chunk, bool grad,
               CudaQueue& queue) const {
-    const int64_t vocab = args.w.dim(0);
-    const int64_t dim = args.w.dim(1);
+    const int64_t vocab = HeadVocab(args);
+    const int64_t dim = args.x.cols();
     const HeadPrecision& precision = args.precision;
     GemmArgs product = {.m = chunk.rows, .n = vocab, .k = dim};
     product.a = {.data = chunk.x, .dtype = DType::kBF16, .ld = dim};
-    product.b = {.data = args.w.data(), .dtype = DType::kBF16, .ld = dim, .trans = true};
+    product.b = W(args, /*features=*/true);
     product.d = work.logits;
     product.d_dtype = DType::kBF16;
     product.d_ld = vocab;
@@ -162,17 +181,17 @@ class CudaHeadOps : public HeadOps {
     }
     cuda::SoftcapLossGradFp8(work.logits, chunk.loss, args.precision.grad_scale, losses, work.g8,
                              queue);
-    cuda::TransposeBytes(work.g8, chunk.rows, args.w.dim(0), work.g8t, queue);
+    cuda::TransposeBytes(work.g8, chunk.rows, HeadVocab(args), work.g8t, queue);
   }
 
   void GradX(const HeadArgs& args, const Workspace& work, const Chunk& chunk, BF16* dx,
              CudaQueue& queue) const {
-    const int64_t vocab = args.w.dim(0);
-    const int64_t dim = args.w.dim(1);
+    const int64_t vocab = HeadVocab(args);
+    const int64_t dim = args.x.cols();
     const HeadPrecision& precision = args.precision;
     GemmArgs product = {.m = chunk.rows, .n = dim, .k = vocab};
     product.a = {.data = work.logits, .dtype = DType::kBF16, .ld = vocab};
-    product.b = {.data = args.w.data(), .dtype = DType::kBF16, .ld = dim};
+    product.b = W(args, /*features=*/false);
     product.d = dx;
     product.d_dtype = DType::kBF16;
     product.d_ld = dim;
@@ -186,29 +205,31 @@ class CudaHeadOps : public HeadOps {
 
   void GradW(const HeadArgs& args, const Workspace& work, const Chunk& chunk, float* dw,
              CudaQueue& queue) const {
-    const int64_t vocab = args.w.dim(0);
-    const int64_t dim = args.w.dim(1);
+    const int64_t vocab = HeadVocab(args);
+    const int64_t dim = args.x.cols();
     const HeadPrecision& precision = args.precision;
-    GemmArgs product = {.m = vocab, .n = dim, .k = chunk.rows};
-    product.a = {.data = work.logits, .dtype = DType::kBF16, .ld = vocab, .trans = true};
-    product.b = {.data = chunk.x, .dtype = DType::kBF16, .ld = dim};
-    product.beta = 1.0f;
-    product.c = dw;
-    product.d = dw;
-    product.d_dtype = DType::kF32;
-    product.d_ld = dim;
-    if (precision.fp8) {
-      product.a = {.data = work.g8t, .dtype = DType::kF8E5M2, .ld = chunk.rows};
-      product.b = {.data = work.x8t, .dtype = DType::kF8E4M3, .ld = chunk.rows, .trans = true};
+    GemmOperand g = {.data = work.logits, .dtype = DType::kBF16, .ld = vocab};
+    GemmOperand x = {.data = chunk.x, .dtype = DType::kBF16, .ld = dim};
+    GemmArgs product = {.k = chunk.rows, .beta = 1.0f, .c = dw, .d = dw, .d_dtype = DType::kF32};
+    if (precision.fp8) {  // transposed copies of both
+      g = {.data = work.g8t, .dtype = DType::kF8E5M2, .ld = chunk.rows, .trans = true};
+      x = {.data = work.x8t, .dtype = DType::kF8E4M3, .ld = chunk.rows, .trans = true};
       product.alpha = precision.x_scale * precision.grad_scale;
     }
+    // The left operand is the transpose of what is named here.
+    product.a = args.w_transposed ? x : g;
+    product.b = args.w_transposed ? g : x;
+    product.a.trans = !product.a.trans;
+    product.m = args.w_transposed ? dim : vocab;
+    product.n = args.w_transposed ? vocab : dim;
+    product.d_ld = product.n;
     gemm_.Run(product, queue);
   }
 
   static void CheckLimits(const HeadArgs& args, bool grad) {
     CHECK_LE(args.softcap, cuda::kMaxSoftcap) << "head on CUDA: exp(z - softcap) would underflow";
     if (!grad) return;
-    CHECK_LE(args.w.dim(0), cuda::kMaxGradVocab)
+    CHECK_LE(HeadVocab(args), cuda::kMaxGradVocab)
         << "head on CUDA: a block of threads cannot hold a row of logits of w " << args.w;
     CHECK(!args.precision.fp8 || args.x.dim(1) % kRowMultiple == 0)
         << "head on CUDA: fp8 gradients need a multiple of 16 tokens in a slot, x " << args.x;
@@ -221,20 +242,24 @@ class CudaHeadOps : public HeadOps {
     CheckLimits(args, grad);
     const Workspace work = Split(args);
     const int64_t tokens = args.x.dim(1);
-    const int64_t dim = args.w.dim(1);
+    const int64_t dim = args.x.cols();
+    const bool weighted = !args.loss_weights.empty();
     if (args.precision.fp8) QuantiseW(args, work, grad, queue);
     const int64_t step = ChunkRows(tokens, grad ? kGradChunkRows : kLossChunkRows);
     for (int64_t slot = 0; slot < args.x.dim(0); ++slot) {
       for (int64_t begin = 0; begin < tokens; begin += step) {
         const int64_t first = slot * tokens + begin;
         const int64_t rows = std::min(step, tokens - begin);
-        const Chunk chunk = {.x = args.x.bf16() + first * dim,
-                             .rows = rows,
-                             .loss = {.targets = args.targets.i32() + first,
-                                      .rows = rows,
-                                      .vocab = args.w.dim(0),
-                                      .softcap = args.softcap,
-                                      .temperature = args.softcap_temperature}};
+        const Chunk chunk = {
+            .x = args.x.bf16() + first * dim,
+            .rows = rows,
+            .loss = {.targets = args.targets.i32() + first,
+                     .target_count = tokens - begin,
+                     .rows = rows,
+                     .vocab = HeadVocab(args),
+                     .curve = Curve(args),
+                     .weights = weighted ? args.loss_weights.f32() : nullptr,
+                     .weight_count = weighted ? static_cast<int>(args.loss_weights.size()) : 0}};
         Logits(args, work, chunk, grad, queue);
         if (!grad) {
           cuda::SoftcapLoss(work.logits, chunk.loss, losses.f32() + first, queue);

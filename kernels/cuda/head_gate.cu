@@ -1,9 +1,9 @@
-// The sparse attention gate on CUDA: a warp per token. For the gates lane `head` stands for a head;
-// for o a lane holds vectors lane, lane + 32, ... of the row.
+// The sparse attention gate on CUDA: a warp per token, as gate_rows.cuh deals lanes.
 #include <algorithm>
 #include <cstdint>
 
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/gate_rows.cuh"
 #include "kernels/cuda/head_gate.h"
 #include "kernels/cuda/partials.cuh"
 #include "third_party/absl_compat/check.h"
@@ -11,16 +11,8 @@
 namespace kernels::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kWarps = kThreads / kWarp;
-constexpr int kMaxHeads = 32;  // lanes
-constexpr int kMaxK = 16;
-// Vectors of a row that a lane loads before it uses the first: all of a row of 768.
-constexpr int kInFlight = 3;
 // In the forward pass. The weights are loaded once a block, so a block does many rows.
 constexpr int kBlocksPerProcessor = 6;
-// Of one slot in the backward pass: whole waves of two or three blocks on 132 processors.
-constexpr int64_t kMaxBlocks = 132 * 6;
 
 struct Problem {
   Problem(const Tensor& o_tensor, const Tensor& u_tensor, const Tensor& gate_w_tensor)
@@ -41,62 +33,32 @@ struct Problem {
   const BF16* gate_w;
 };
 
-// gate_w in f32, zero where there is no head or feature. The odd stride lets 32 lanes read one
-// feature of 32 heads without bank conflicts.
-struct SharedWeights {
-  static constexpr int kStride = kMaxK + 1;
-
-  // Ends with a barrier.
-  __device__ void Load(const Problem& p) {
-    for (int i = threadIdx.x; i < kMaxHeads * kMaxK; i += kThreads) {
-      const int head = i / kMaxK, feature = i % kMaxK;
-      const bool real = head < p.heads && feature < p.k;
-      w[head * kStride + feature] = real ? ToF32(p.gate_w[head * p.k + feature]) : 0.0f;
-    }
-    __syncthreads();
-  }
-  __device__ float At(int head, int feature) const { return w[head * kStride + feature]; }
-
-  float w[kMaxHeads * kStride];
-};
-
-// Of lane `head`, from u of lane `feature`.
-__device__ __forceinline__ float Gate(const SharedWeights& weights, float u) {
-  const int lane = threadIdx.x % kWarp;
-  float dot = 0;
-#pragma unroll
-  for (int i = 0; i < kMaxK; ++i) {
-    dot += weights.At(lane, i) * __shfl_sync(0xffffffffu, u, i);
-  }
-  return Sigmoid(dot);
-}
-
 // Bytes per token: 2 D read, 2 D written, and a sector of u.
 template <int head_dim>
-__global__ void __launch_bounds__(kThreads, kBlocksPerProcessor) GateKernel(Problem p, BF16* y) {
-  constexpr int kHeadVectors = head_dim / 8;
-  __shared__ SharedWeights weights;
-  weights.Load(p);
+__global__ void __launch_bounds__(kGateThreads, kBlocksPerProcessor)
+    GateKernel(Problem p, BF16* y) {
+  __shared__ GateWeights weights;
+  weights.Load(p.gate_w, p.heads, p.k);
   const int lane = threadIdx.x % kWarp;
-  const int vectors = p.heads * kHeadVectors;
-  const int64_t stride = int64_t{gridDim.x} * kWarps;
-  for (int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp; row < p.rows;
+  const int vectors = p.heads * (head_dim / 8);
+  const int64_t stride = int64_t{gridDim.x} * kGateWarps;
+  for (int64_t row = int64_t{blockIdx.x} * kGateWarps + threadIdx.x / kWarp; row < p.rows;
        row += stride) {
     const int64_t at = row * vectors * 8;
     const float u = lane < p.k ? ToF32(p.u[row * p.u_dim + lane]) : 0.0f;
     float gate = 0;
-    for (int first = 0; first < vectors; first += kInFlight * kWarp) {
-      BF16x8 packed[kInFlight];
+    for (int first = 0; first < vectors; first += kGateInFlight * kWarp) {
+      BF16x8 packed[kGateInFlight];
 #pragma unroll
-      for (int c = 0; c < kInFlight; ++c) {
+      for (int c = 0; c < kGateInFlight; ++c) {
         const int vector = first + c * kWarp + lane;
         if (vector < vectors) packed[c] = LoadStreaming8(p.o + at + vector * 8);
       }
-      if (first == 0) gate = Gate(weights, u);  // while o is on its way
+      if (first == 0) gate = weights.Gate(u);  // while o is on its way
 #pragma unroll
-      for (int c = 0; c < kInFlight; ++c) {
+      for (int c = 0; c < kGateInFlight; ++c) {
         const int vector = first + c * kWarp + lane;
-        const float factor = __shfl_sync(0xffffffffu, gate, vector / kHeadVectors % kWarp);
+        const float factor = OfVectorsHead<head_dim>(gate, vector);
         if (vector >= vectors) continue;
         float f[8];
         Unpack(packed[c], f);
@@ -112,14 +74,12 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerProcessor) GateKernel(Prob
 template <int head_dim>
 __device__ __forceinline__ float ScaleRow(const BF16* dy, const BF16* o, BF16* do_, int vectors,
                                           float gate) {
-  constexpr int kHeadVectors = head_dim / 8;
-  constexpr int kHeadsAtOnce = kWarp / kHeadVectors;  // that a warp's vectors cover
   const int lane = threadIdx.x % kWarp;
   float mine = 0;
-  for (int first = 0; first < vectors; first += kInFlight * kWarp) {
-    BF16x8 packed_dy[kInFlight], packed_o[kInFlight];
+  for (int first = 0; first < vectors; first += kGateInFlight * kWarp) {
+    BF16x8 packed_dy[kGateInFlight], packed_o[kGateInFlight];
 #pragma unroll
-    for (int c = 0; c < kInFlight; ++c) {
+    for (int c = 0; c < kGateInFlight; ++c) {
       const int vector = first + c * kWarp + lane;
       packed_dy[c] = packed_o[c] = BF16x8{};
       if (vector >= vectors) continue;
@@ -127,19 +87,16 @@ __device__ __forceinline__ float ScaleRow(const BF16* dy, const BF16* o, BF16* d
       packed_o[c] = LoadStreaming8(o + vector * 8);
     }
 #pragma unroll
-    for (int c = 0; c < kInFlight; ++c) {
+    for (int c = 0; c < kGateInFlight; ++c) {
       const int vector = first + c * kWarp + lane;
-      const float factor = __shfl_sync(0xffffffffu, gate, vector / kHeadVectors % kWarp);
+      const float factor = OfVectorsHead<head_dim>(gate, vector);
       float g[8], x[8];
       Unpack(packed_dy[c], g);
       Unpack(packed_o[c], x);
       float dot = 0;
 #pragma unroll
       for (int i = 0; i < 8; ++i) dot += g[i] * x[i];
-      dot = WarpSum<kHeadVectors>(dot);
-      // From the lanes of a head's vectors to the head's lane.
-      const float dots = __shfl_sync(0xffffffffu, dot, lane % kHeadsAtOnce * kHeadVectors);
-      if (lane / kHeadsAtOnce == first / kWarp + c) mine = dots;
+      CollectHeadSums<head_dim>(dot, first / kWarp + c, mine);
       if (vector >= vectors) continue;
 #pragma unroll
       for (float& value : g) value *= factor;
@@ -153,40 +110,28 @@ __device__ __forceinline__ float ScaleRow(const BF16* dy, const BF16* o, BF16* d
 // thread has read what it overwrites. A slot's tokens are dealt to its blocks' warps in turn.
 // partials: dgate_w [heads * k].
 template <int head_dim>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kGateThreads)
     GateGradKernel(Problem p, const BF16* dy, BF16* do_, float* du_head, Partials partials) {
-  __shared__ SharedWeights weights;
-  __shared__ float sums[kWarps][kMaxHeads * SharedWeights::kStride];
-  weights.Load(p);
+  __shared__ GateWeights weights;
+  __shared__ GateWeightSums sums;
+  weights.Load(p.gate_w, p.heads, p.k);
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const int vectors = p.heads * (head_dim / 8);
-  float dw[kMaxK] = {};  // of lane `head`
-  for (int64_t token = int64_t{blockIdx.x} * kWarps + warp; token < p.tokens;
-       token += int64_t{gridDim.x} * kWarps) {
+  float dw[kMaxGateFeatures] = {};  // of lane `head`
+  for (int64_t token = int64_t{blockIdx.x} * kGateWarps + warp; token < p.tokens;
+       token += int64_t{gridDim.x} * kGateWarps) {
     const int64_t row = blockIdx.y * p.tokens + token;
     const int64_t at = row * vectors * 8;
     const float u = lane < p.k ? ToF32(p.u[row * p.u_dim + lane]) : 0.0f;
-    const float gate = Gate(weights, u);
+    const float gate = weights.Gate(u);
     const float dgate = ScaleRow<head_dim>(dy + at, p.o + at, do_ + at, vectors, gate);
     const float slope = dgate * gate * (1.0f - gate);
 #pragma unroll
-    for (int i = 0; i < kMaxK; ++i) dw[i] += slope * __shfl_sync(0xffffffffu, u, i);
-    float du = 0;  // of lane `feature`
-    for (int head = 0; head < p.heads; ++head) {
-      du += weights.At(head, lane % kMaxK) * __shfl_sync(0xffffffffu, slope, head);
-    }
+    for (int i = 0; i < kMaxGateFeatures; ++i) dw[i] += slope * __shfl_sync(0xffffffffu, u, i);
+    const float du = weights.UGrad(slope, p.heads);
     if (lane < p.k) du_head[row * p.k + lane] = du;
   }
-#pragma unroll
-  for (int i = 0; i < kMaxK; ++i) sums[warp][lane * SharedWeights::kStride + i] = dw[i];
-  __syncthreads();
-  for (int i = threadIdx.x; i < p.heads * p.k; i += kThreads) {
-    float sum = 0;
-    for (int w = 0; w < kWarps; ++w) {
-      sum += sums[w][i / p.k * SharedWeights::kStride + i % p.k];
-    }
-    *partials.at(blockIdx.y, i, blockIdx.x) = sum;
-  }
+  sums.Write(dw, p.heads, p.k, partials);
 }
 
 // Returns head_dim.
@@ -194,9 +139,9 @@ int64_t CheckGate(const Tensor& o, const Tensor& gate_w) {
   const int64_t head_dim = o.dim(2) / gate_w.dim(0);
   CHECK(head_dim == 64 || head_dim == 128) << "HeadGate: head_dim " << head_dim << " of o " << o
                                            << ", gate_w " << gate_w << "; on CUDA 64 or 128";
-  CHECK(gate_w.dim(0) <= kMaxHeads && gate_w.dim(1) <= kMaxK)
-      << "HeadGate: gate_w " << gate_w << "; on CUDA at most " << kMaxHeads << " heads and "
-      << kMaxK << " features";
+  CHECK(gate_w.dim(0) <= kMaxGateHeads && gate_w.dim(1) <= kMaxGateFeatures)
+      << "HeadGate: gate_w " << gate_w << "; on CUDA at most " << kMaxGateHeads << " heads and "
+      << kMaxGateFeatures << " features";
   return head_dim;
 }
 
@@ -207,8 +152,8 @@ void HeadGate(const Tensor& o, const Tensor& u, const Tensor& gate_w, const Tens
   const auto kernel = CheckGate(o, gate_w) == 64 ? GateKernel<64> : GateKernel<128>;
   const Problem p(o, u, gate_w);
   const int64_t blocks =
-      std::min(CeilDiv(p.rows, kWarps), int64_t{queue.processors()} * kBlocksPerProcessor);
-  kernel<<<static_cast<unsigned>(blocks), kThreads, 0, queue.stream()>>>(p, y.bf16());
+      std::min(CeilDiv(p.rows, kGateWarps), int64_t{queue.processors()} * kBlocksPerProcessor);
+  kernel<<<static_cast<unsigned>(blocks), kGateThreads, 0, queue.stream()>>>(p, y.bf16());
   CheckLaunch("HeadGate");
 }
 
@@ -218,11 +163,12 @@ void HeadGateGrad(const Tensor& dy, const Tensor& o, const Tensor& u, const Tens
   const auto kernel = CheckGate(o, gate_w) == 64 ? GateGradKernel<64> : GateGradKernel<128>;
   const Problem p(o, u, gate_w);
   const int values = p.heads * p.k;
-  const int64_t blocks = std::min(CeilDiv(p.tokens, kWarps), kMaxBlocks);
+  const int64_t blocks = std::min(CeilDiv(p.tokens, kGateWarps), kMaxGateBlocks);
   Partials partials = {nullptr, o.dim(0), values, static_cast<int>(blocks)};
   partials.data = static_cast<float*>(queue.Scratch(partials.bytes()));
   const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(o.dim(0)));
-  kernel<<<grid, kThreads, 0, queue.stream()>>>(p, dy.bf16(), do_.bf16(), du_head.f32(), partials);
+  kernel<<<grid, kGateThreads, 0, queue.stream()>>>(p, dy.bf16(), do_.bf16(), du_head.f32(),
+                                                    partials);
   CheckLaunch("HeadGateGrad");
   AddPartials(partials, 0, values, dgate_w, 0, queue.stream());
 }

@@ -160,17 +160,19 @@ class CudaMatMulOps : public MatMulOps {
     }
   }
 
-  void LinearRelu2(Tensor u, Tensor w, Tensor a, Tensor b, Queue& queue) const override {
+  void LinearRelu2(Tensor u, Tensor w, HiddenDim hidden, Tensor a, Tensor b,
+                   Queue& queue) const override {
     const int64_t vectors = Vectors("LinearRelu2", a);
-    MatMul(u, w, a, {}, Tensor(), queue);
+    MatMul(u, w, a, {.trans_b = hidden == HiddenDim::kRows}, Tensor(), queue);
     Relu2<<<cuda::CeilDiv(vectors, kThreads), kThreads, 0, Cuda(queue).stream()>>>(
         a.bf16(), b.bf16(), vectors);
     CheckLaunch("Relu2");
   }
 
-  void LinearRelu2Grad(Tensor dy, Tensor w, Tensor a, Tensor da, Queue& queue) const override {
+  void LinearRelu2Grad(Tensor dy, Tensor w, HiddenDim hidden, Tensor a, Tensor da,
+                       Queue& queue) const override {
     const int64_t vectors = Vectors("LinearRelu2Grad", a);
-    MatMul(dy, w, da, {}, Tensor(), queue);
+    MatMul(dy, w, da, {.trans_b = hidden == HiddenDim::kRows}, Tensor(), queue);
     Relu2Grad<<<cuda::CeilDiv(vectors, kThreads), kThreads, 0, Cuda(queue).stream()>>>(
         a.bf16(), da.bf16(), vectors);
     CheckLaunch("Relu2Grad");

@@ -3,8 +3,10 @@
 // bf16 over, to the neighbouring value, which is up to 2 kBF16Ulp away.
 #include "kernels/ops/matmul.h"
 
+#include <cmath>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -104,7 +106,7 @@ TEST_F(MatMulTest, Relu2AndItsGradient) {
     const Twin a = Output(DType::kBF16, {slots, 48, 512}),
                b = Output(DType::kBF16, {slots, 48, 512});
     Both([&](Side side, Queue& queue) {
-      LinearRelu2(u.on(side), w.on(side), a.on(side), b.on(side), queue);
+      LinearRelu2(u.on(side), w.on(side), HiddenDim::kColumns, a.on(side), b.on(side), queue);
     });
     ExpectClose(a, 2 * kBF16Ulp);
     ExpectClose(b, 6 * kBF16Ulp);  // an a off by one value counts twice in its square
@@ -112,9 +114,62 @@ TEST_F(MatMulTest, Relu2AndItsGradient) {
                da = Output(DType::kBF16, {slots, 48, 512});
     const Twin same_a = Of(DType::kBF16, {slots, 48, 512}, OnHost(a.cpu));
     Both([&](Side side, Queue& queue) {
-      LinearRelu2Grad(u.on(side), down.on(side), same_a.on(side), da.on(side), queue);
+      LinearRelu2Grad(u.on(side), down.on(side), HiddenDim::kColumns, same_a.on(side), da.on(side),
+                      queue);
     });
     ExpectClose(da, 4 * kBF16Ulp);  // the product is rounded before and after the factor
+  }
+}
+
+// The hidden dim as rows: as on the CPU, and as kColumns of the transposed weight. The library may
+// sum in another order, so a value may round to a neighbour; b and da as above.
+TEST_F(MatMulTest, Relu2WithTheHiddenDimAsRows) {
+  for (const int64_t slots : {1, 3}) {
+    for (const auto& [in, hidden] : {std::pair<int64_t, int64_t>{128, 512}, {768, 256}}) {
+      const std::vector<int64_t> dims = {slots, 48, hidden};
+      const Twin u = Normal(DType::kBF16, {slots, 48, in});
+      const Twin w = Normal(DType::kBF16, {hidden, in}, 1 / std::sqrt(in));
+      const Twin a = Output(DType::kBF16, dims), b = Output(DType::kBF16, dims);
+      const auto forward = [&](Side side, Queue& queue) {
+        LinearRelu2(u.on(side), w.on(side), HiddenDim::kRows, a.on(side), b.on(side), queue);
+      };
+      Both(forward);
+      ExpectClose(a, 2 * kBF16Ulp, 0, "a");
+      ExpectClose(b, 6 * kBF16Ulp, 0, "b");
+      const Twin same_a = Of(DType::kBF16, dims, OnHost(a.cpu)), da = Output(DType::kBF16, dims);
+      const auto backward = [&](Side side, Queue& queue) {
+        LinearRelu2Grad(u.on(side), w.on(side), HiddenDim::kRows, same_a.on(side), da.on(side),
+                        queue);
+      };
+      Both(backward);
+      ExpectClose(da, 4 * kBF16Ulp, 0, "da");
+
+      const std::vector<double> from = OnHost(w.cuda);
+      std::vector<double> to(from.size());
+      for (int64_t i = 0; i < hidden; ++i) {
+        for (int64_t j = 0; j < in; ++j) to[j * hidden + i] = from[i * in + j];
+      }
+      const Twin turned = Of(DType::kBF16, {in, hidden}, to);
+      const Tensor other_a = Output(DType::kBF16, dims).cuda;
+      const Tensor other_b = Output(DType::kBF16, dims).cuda;
+      const Tensor other_da = Output(DType::kBF16, dims).cuda;
+      LinearRelu2(u.cuda, turned.cuda, HiddenDim::kColumns, other_a, other_b, cuda());
+      LinearRelu2Grad(u.cuda, turned.cuda, HiddenDim::kColumns, same_a.cuda, other_da, cuda());
+      cuda().Synchronize();
+      // In a Twin's place of the CPU's result.
+      for (const auto& [got, other, bound] : {std::tuple{a, other_a, 2 * kBF16Ulp},
+                                              {b, other_b, 6 * kBF16Ulp},
+                                              {da, other_da, 4 * kBF16Ulp}}) {
+        Set(got.cpu, OnHost(other));
+        ExpectClose(got, bound, 0, "columns");
+      }
+      ExpectRepeats(
+          [&](Queue& queue) {
+            forward(Side::kCuda, queue);
+            backward(Side::kCuda, queue);
+          },
+          {a.cuda, b.cuda, da.cuda});
+    }
   }
 }
 

@@ -6,65 +6,38 @@
 //   NormalizeFrobenius  6: u read twice, x written
 //   NormalizeBySecondMoment  6, see second_moment.cu
 //   MatrixUpdate        2 + 2 weight: 10 with f32 weights
+//   CautiousMatrixUpdate  10, see cautious.cu
 //
 // Each multiply, add and fused multiply-add is asked for by name, as in the CPU's ops: the compiler
 // chooses no contraction, and bits do not depend on how a range is cut into vectors and tail.
 #include <cuda_bf16.h>
 
 #include <cstdint>
-#include <initializer_list>
+#include <memory>
 
+#include "kernels/cuda/cautious.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/cuda_queue.h"
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/optimizer_elementwise.cuh"
 #include "kernels/cuda/ragged.cuh"
 #include "kernels/cuda/second_moment.h"
 
 namespace kernels {
 namespace {
 
+using cuda::Aligned;
 using cuda::CeilDiv;
 using cuda::kVector;
 using cuda::kWarp;
+using cuda::LaunchElementwise;
+using cuda::Load;
+using cuda::RoundLike;
+using cuda::Store;
 
-constexpr int kThreads = 256;
-// Elements a thread of an elementwise op: 16 bytes of f32, which most of the operands are, and 8
-// of bf16, so that a warp's accesses are whole lines for both.
-constexpr int kQuad = 4;
+constexpr int kThreads = 256;  // of the norm
 
-__device__ __forceinline__ void Load(const float* p, float (&x)[1]) { x[0] = *p; }
-__device__ __forceinline__ void Load(const BF16* p, float (&x)[1]) { x[0] = cuda::ToF32(*p); }
-__device__ __forceinline__ void Load(const float* p, float (&x)[kQuad]) {
-  const float4 v = *reinterpret_cast<const float4*>(p);
-  x[0] = v.x;
-  x[1] = v.y;
-  x[2] = v.z;
-  x[3] = v.w;
-}
-__device__ __forceinline__ void Load(const BF16* p, float (&x)[kQuad]) {
-  const uint2 v = *reinterpret_cast<const uint2*>(p);
-  x[0] = __uint_as_float(v.x << 16);
-  x[1] = __uint_as_float(v.x & 0xffff0000u);
-  x[2] = __uint_as_float(v.y << 16);
-  x[3] = __uint_as_float(v.y & 0xffff0000u);
-}
-
-__device__ __forceinline__ void Store(float* p, const float (&x)[1]) { *p = x[0]; }
-__device__ __forceinline__ void Store(BF16* p, const float (&x)[1]) { *p = cuda::Round(x[0]); }
-__device__ __forceinline__ void Store(float* p, const float (&x)[kQuad]) {
-  *reinterpret_cast<float4*>(p) = make_float4(x[0], x[1], x[2], x[3]);
-}
-__device__ __forceinline__ void Store(BF16* p, const float (&x)[kQuad]) {
-  uint2 v;
-  v.x = cuda::Round(x[0]).bits | uint32_t{cuda::Round(x[1]).bits} << 16;
-  v.y = cuda::Round(x[2]).bits | uint32_t{cuda::Round(x[3]).bits} << 16;
-  *reinterpret_cast<uint2*>(p) = v;
-}
-
-__device__ __forceinline__ float RoundLike(float x, const float*) { return x; }
-__device__ __forceinline__ float RoundLike(float x, const BF16*) { return cuda::RoundF32(x); }
-
-template <typename P, typename M>
+template <bool cautious, typename P, typename M>
 struct Adam {
   P* p;
   const float* g;
@@ -90,7 +63,13 @@ struct Adam {
       new_m[j] = __fmaf_rn(beta1, new_m[j], __fmul_rn(rest1, gj));
       new_v[j] = __fmaf_rn(beta2, new_v[j], __fmul_rn(rest2, __fmul_rn(gj, gj)));
       const float ratio = __fdiv_rn(new_m[j], __fadd_rn(__fsqrt_rn(new_v[j]), eps));
-      weight[j] = __fmaf_rn(-step_size, ratio, __fmul_rn(weight[j], decay));
+      if constexpr (cautious) {
+        float update = __fmul_rn(step_size, ratio);
+        if (__fmul_rn(update, weight[j]) > 0) update = __fmaf_rn(weight[j], decay, update);
+        weight[j] = __fsub_rn(weight[j], update);
+      } else {
+        weight[j] = __fmaf_rn(-step_size, ratio, __fmul_rn(weight[j], decay));
+      }
     }
     Store(p + i, weight);
     Store(m + i, new_m);
@@ -98,7 +77,8 @@ struct Adam {
   }
 };
 
-template <typename M>
+// G: what g is rounded to.
+template <typename G, typename M>
 struct Momentum {
   const float* g;
   M* m;
@@ -117,7 +97,7 @@ struct Momentum {
     Load(m + i, new_m);
 #pragma unroll
     for (int j = 0; j < count; ++j) {
-      const float gj = RoundLike(grad[j], m);
+      const float gj = RoundLike(grad[j], static_cast<const G*>(nullptr));
       new_m[j] = __fmaf_rn(rest, __fsub_rn(gj, new_m[j]), new_m[j]);
       direction[j] = __fmaf_rn(keep, __fsub_rn(new_m[j], gj), gj);
     }
@@ -153,42 +133,9 @@ struct Matrix {
   }
 };
 
-// Elements [0, n) of matrix blockIdx.y.
-template <typename Op>
-__global__ void Elementwise(Op op, int64_t n, const int32_t* guard, bool vectors) {
-  if (guard != nullptr && *guard == 0) return;
-  const int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kQuad;
-  if (i >= n) return;
-  op.Begin(blockIdx.y);
-  if (vectors && i + kQuad <= n) {
-    op.template Run<kQuad>(i);
-    return;
-  }
-  for (int64_t j = i; j < n && j < i + kQuad; ++j) op.template Run<1>(j);
-}
-
-bool Aligned(std::initializer_list<const void*> pointers) {
-  for (const void* pointer : pointers) {
-    if (reinterpret_cast<uintptr_t>(pointer) % 16 != 0) return false;
-  }
-  return true;
-}
-
-template <typename Op>
-void Launch(const char* name, const Op& op, int64_t matrices, int64_t n, const Tensor& guard,
-            bool aligned, Queue& queue) {
-  if (matrices == 0 || n == 0) return;
-  // Matrices of odd sizes put the later ones off.
-  const bool vectors = aligned && (matrices == 1 || n % kQuad == 0);
-  const dim3 grid(CeilDiv(n, kThreads * kQuad), matrices);
-  Elementwise<<<grid, kThreads, 0, Cuda(queue).stream()>>>(
-      op, n, guard.empty() ? nullptr : guard.i32(), vectors);
-  CheckLaunch(name);
-}
-
-template <typename P, typename M>
-void LaunchAdam(const AdamArgs& args, Queue& queue) {
-  Adam<P, M> op;
+template <bool cautious, typename P, typename M>
+void LaunchAdam(const AdamArgs& args, CudaQueue& queue) {
+  Adam<cautious, P, M> op;
   op.p = static_cast<P*>(args.p.data());
   op.g = args.g.f32();
   op.m = static_cast<M*>(args.m.data());
@@ -199,30 +146,49 @@ void LaunchAdam(const AdamArgs& args, Queue& queue) {
   op.rest1 = 1.0f - args.beta1;
   op.rest2 = 1.0f - args.beta2;
   op.eps = args.eps;
-  Launch("AdamUpdate", op, 1, args.p.size(), args.guard, Aligned({op.p, op.g, op.m, op.v}), queue);
+  LaunchElementwise("AdamUpdate", op, 1, args.p.size(), args.guard,
+                    Aligned({op.p, op.g, op.m, op.v}), queue);
 }
 
-template <typename M>
-void LaunchMomentum(const Tensor& g, const Tensor& m, const Tensor& mu, const Tensor& guard,
-                    const Tensor& u, Queue& queue) {
-  Momentum<M> op;
-  op.g = g.f32();
-  op.m = static_cast<M*>(m.data());
-  op.mu = mu.f32();
-  op.u = u.bf16();
-  Launch("MomentumUpdate", op, 1, g.size(), guard, Aligned({op.g, op.m, op.u}), queue);
+template <bool cautious>
+void LaunchAdamOfTypes(const AdamArgs& args, CudaQueue& queue) {
+  const bool moments_f32 = args.m.dtype() == DType::kF32;
+  if (args.p.dtype() == DType::kF32) {
+    moments_f32 ? LaunchAdam<cautious, float, float>(args, queue)
+                : LaunchAdam<cautious, float, BF16>(args, queue);
+  } else {
+    moments_f32 ? LaunchAdam<cautious, BF16, float>(args, queue)
+                : LaunchAdam<cautious, BF16, BF16>(args, queue);
+  }
+}
+
+template <typename G, typename M>
+void LaunchMomentum(const MomentumArgs& args, CudaQueue& queue) {
+  Momentum<G, M> op;
+  op.g = args.g.f32();
+  op.m = static_cast<M*>(args.m.data());
+  op.mu = args.mu.f32();
+  op.u = args.u.bf16();
+  LaunchElementwise("MomentumUpdate", op, 1, args.g.size(), args.guard, Aligned({op.g, op.m, op.u}),
+                    queue);
+}
+
+template <typename G>
+void LaunchMomentumOfType(const MomentumArgs& args, CudaQueue& queue) {
+  args.m.dtype() == DType::kF32 ? LaunchMomentum<G, float>(args, queue)
+                                : LaunchMomentum<G, BF16>(args, queue);
 }
 
 template <typename P>
 void LaunchMatrix(const Tensor& p, const Tensor& o, const Tensor& lr, const Tensor& decay,
-                  const Tensor& guard, Queue& queue) {
+                  const Tensor& guard, CudaQueue& queue) {
   Matrix<P> op;
   op.p = static_cast<P*>(p.data());
   op.o = o.bf16();
   op.lr = lr.f32();
   op.decay = decay.f32();
   op.size = p.dim(1) * p.dim(2);
-  Launch("MatrixUpdate", op, p.dim(0), op.size, guard, Aligned({op.p, op.o}), queue);
+  LaunchElementwise("MatrixUpdate", op, p.dim(0), op.size, guard, Aligned({op.p, op.o}), queue);
 }
 
 // The norm. A block takes kNormBlock elements, thread t the vectors t, t + kThreads, ... of them.
@@ -289,18 +255,13 @@ __global__ void DivideByNorm(const BF16* u, int64_t n, bool vectors, const float
 class CudaOptimizerOps : public OptimizerOps {
  public:
   void AdamUpdate(const AdamArgs& args, Queue& queue) const override {
-    const bool moments_f32 = args.m.dtype() == DType::kF32;
-    if (args.p.dtype() == DType::kF32) {
-      moments_f32 ? LaunchAdam<float, float>(args, queue) : LaunchAdam<float, BF16>(args, queue);
-    } else {
-      moments_f32 ? LaunchAdam<BF16, float>(args, queue) : LaunchAdam<BF16, BF16>(args, queue);
-    }
+    args.cautious ? LaunchAdamOfTypes<true>(args, Cuda(queue))
+                  : LaunchAdamOfTypes<false>(args, Cuda(queue));
   }
 
-  void MomentumUpdate(Tensor g, Tensor m, Tensor mu, Tensor guard, Tensor u,
-                      Queue& queue) const override {
-    m.dtype() == DType::kF32 ? LaunchMomentum<float>(g, m, mu, guard, u, queue)
-                             : LaunchMomentum<BF16>(g, m, mu, guard, u, queue);
+  void MomentumUpdate(const MomentumArgs& args, Queue& queue) const override {
+    args.gradient == DType::kF32 ? LaunchMomentumOfType<float>(args, Cuda(queue))
+                                 : LaunchMomentumOfType<BF16>(args, Cuda(queue));
   }
 
   void NormalizeFrobenius(Tensor u, float scale, float eps, Tensor x, Queue& queue) const override {
@@ -323,8 +284,12 @@ class CudaOptimizerOps : public OptimizerOps {
 
   void MatrixUpdate(Tensor p, Tensor o, Tensor lr, Tensor decay, Tensor guard,
                     Queue& queue) const override {
-    p.dtype() == DType::kF32 ? LaunchMatrix<float>(p, o, lr, decay, guard, queue)
-                             : LaunchMatrix<BF16>(p, o, lr, decay, guard, queue);
+    p.dtype() == DType::kF32 ? LaunchMatrix<float>(p, o, lr, decay, guard, Cuda(queue))
+                             : LaunchMatrix<BF16>(p, o, lr, decay, guard, Cuda(queue));
+  }
+
+  void CautiousMatrixUpdate(const CautiousMatrixArgs& args, Queue& queue) const override {
+    cuda::CautiousMatrixUpdate(args, Cuda(queue));
   }
 };
 

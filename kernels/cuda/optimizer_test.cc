@@ -65,7 +65,12 @@ TEST_F(OptimizerTest, Momentum) {
       const Twin g = Normal(DType::kF32, {n}), m = Normal(dtype, {n}, 0.1);
       const Twin mu = Of(DType::kF32, {1}, {0.9}), u = Output(DType::kBF16, {n});
       Both([&](Side side, Queue& queue) {
-        MomentumUpdate(g.on(side), m.on(side), mu.on(side), {}, u.on(side), queue);
+        MomentumUpdate({.g = g.on(side),
+                        .m = m.on(side),
+                        .mu = mu.on(side),
+                        .u = u.on(side),
+                        .gradient = dtype},
+                       queue);
       });
       ExpectClose(m, Error(dtype), 0, "m");
       ExpectClose(u, kNeighbour, 0, "u");
@@ -105,7 +110,9 @@ TEST_F(OptimizerTest, ElementwiseBitsDoNotDependOnCuts) {
       for (int64_t size : pieces) {
         const auto cut = [&](const Tensor& t) { return t.Slice(begin, size); };
         AdamUpdate(Adam(cut(p), cut(g.cuda), cut(m), cut(v), rates.cuda), cuda());
-        MomentumUpdate(cut(g.cuda), cut(k), mu.cuda, {}, cut(u), cuda());
+        MomentumUpdate(
+            {.g = cut(g.cuda), .m = cut(k), .mu = mu.cuda, .u = cut(u), .gradient = k.dtype()},
+            cuda());
         begin += size;
       }
       ASSERT_EQ(begin, n);
@@ -225,7 +232,8 @@ TEST_F(OptimizerTest, ZeroGuardChangesNothing) {
     const auto step = [&](int32_t on) {
       const Tensor guard = Ints({1}, on, on + 1).cuda;
       AdamUpdate(Adam(p.cuda, g.cuda, m.cuda, v.cuda, rates.cuda, guard), cuda());
-      MomentumUpdate(g.cuda, k.cuda, mu.cuda, guard, u.cuda, cuda());
+      MomentumUpdate({.g = g.cuda, .m = k.cuda, .mu = mu.cuda, .guard = guard, .u = u.cuda},
+                     cuda());
       NormalizeBySecondMoment(
           {.o = o.cuda, .w = moment.cuda, .guard = guard, .p = out.cuda, .beta2 = 0.95f}, cuda());
       MatrixUpdate(w.cuda, o.cuda, lr.cuda, decay.cuda, guard, cuda());

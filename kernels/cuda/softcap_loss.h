@@ -10,12 +10,26 @@
 
 namespace kernels::cuda {
 
+// z = cap * sigmoid((logit + shift) / temperature)
+struct SoftcapCurve {
+  float cap = 0;  // at most kMaxSoftcap
+  float temperature = 0;
+  float shift = 0;
+};
+
+// Rows of one slot.
 struct SoftcapRows {
-  const int32_t* targets = nullptr;  // [rows]; the loss of one outside the vocabulary is NaN
+  // From the first row on to the end of the slot, behind the last row, too. A row with a target
+  // outside the vocabulary has the loss NaN.
+  const int32_t* targets = nullptr;
+  int64_t target_count = 0;
   int64_t rows = 0;
   int64_t vocab = 0;  // a multiple of 16
-  float softcap = 0;  // at most kMaxSoftcap
-  float temperature = 0;
+  SoftcapCurve curve;
+  // For the gradient: of the terms of a row's loss, f32 [weight_count] on the device, at most
+  // kMaxLossWeights. Without any the row's own target has the weight 1.
+  const float* weights = nullptr;
+  int weight_count = 0;
 };
 
 // exp(z - softcap) is summed with no regard to the row's largest z: up to this cap each term is a
@@ -34,8 +48,8 @@ void SoftcapLossGrad(BF16* logits, const SoftcapRows& rows, float* losses, CudaQ
 void SoftcapLossGradFp8(const BF16* logits, const SoftcapRows& rows, float grad_scale,
                         float* losses, uint8_t* g8, CudaQueue& queue);
 
-// z [size] = softcap * sigmoid(logits / temperature); size is a multiple of 8.
-void Softcap(const BF16* logits, int64_t size, float softcap, float temperature, float* z,
+// z [size]; size is a multiple of 8.
+void Softcap(const BF16* logits, int64_t size, const SoftcapCurve& curve, float* z,
              CudaQueue& queue);
 
 }  // namespace kernels::cuda

@@ -10,7 +10,8 @@ void CheckInputs(const char* op, const HeadArgs& args) {
   const Tensor& w = args.w;
   CHECK(x.rank() == 3 && x.dtype() == DType::kBF16) << op << ": x " << x;
   CHECK(w.rank() == 2 && w.dtype() == DType::kBF16) << op << ": w " << w;
-  CHECK_EQ(x.cols(), w.cols()) << op << ": x " << x << ", w " << w;
+  CHECK_EQ(x.cols(), w.dim(args.w_transposed ? 0 : 1))
+      << op << ": x " << x << ", w " << w << (args.w_transposed ? ", transposed" : "");
   CHECK_GT(args.softcap, 0.0f) << op;
   CHECK_GT(args.softcap_temperature, 0.0f) << op;
   if (!args.precision.fp8) return;
@@ -20,7 +21,7 @@ void CheckInputs(const char* op, const HeadArgs& args) {
 
 void CheckWorkspace(const char* op, const HeadArgs& args, const Queue& queue) {
   const Tensor& x = args.x;
-  const int64_t need = HeadWorkspaceBytes(x.dim(0), x.dim(1), args.w.dim(0), args.w.dim(1), queue);
+  const int64_t need = HeadWorkspaceBytes(x.dim(0), x.dim(1), HeadVocab(args), x.cols(), queue);
   CHECK(!args.workspace.empty() && args.workspace.bytes() >= need)
       << op << ": workspace " << args.workspace << " holds fewer than the " << need
       << " bytes that x " << x << ", w " << args.w << " need";
@@ -40,6 +41,8 @@ void HeadLoss(const HeadArgs& args, Tensor losses, Queue& queue) {
   CheckRows(kOp, "targets", args.targets, DType::kI32, args.x);
   CheckRows(kOp, "losses", losses, DType::kF32, args.x);
   CheckWorkspace(kOp, args, queue);
+  CHECK(args.loss_weights.empty())
+      << kOp << ": loss_weights " << args.loss_weights << " are HeadLossGrad's alone";
   queue.ops().head->HeadLoss(args, losses, queue);
 }
 
@@ -54,6 +57,10 @@ void HeadLossGrad(const HeadArgs& args, Tensor losses, Tensor dx, Tensor dw, Que
   }
   CHECK(dx.dtype() == DType::kBF16 && SameShape(dx, args.x))
       << kOp << ": dx " << dx << ", x " << args.x;
+  const Tensor& weights = args.loss_weights;
+  CHECK(weights.empty() || (weights.dtype() == DType::kF32 && weights.rank() == 1 &&
+                            weights.size() >= 1 && weights.size() <= kMaxLossWeights))
+      << kOp << ": loss_weights " << weights << ", of which there are 1 to " << kMaxLossWeights;
   const Tensor& w = args.w;
   CHECK(dw.dtype() == DType::kF32 && dw.rank() == 3 && dw.dim(1) == w.dim(0) &&
         dw.dim(2) == w.dim(1))
@@ -70,7 +77,7 @@ void HeadLogits(const HeadArgs& args, Tensor logits, Queue& queue) {
   const Tensor& x = args.x;
   CHECK_EQ(x.dim(0), 1) << kOp << ": x " << x;
   CHECK(logits.dtype() == DType::kF32 && logits.rank() == 3 && logits.dim(0) == 1 &&
-        logits.dim(1) == x.dim(1) && logits.dim(2) == args.w.dim(0))
+        logits.dim(1) == x.dim(1) && logits.dim(2) == HeadVocab(args))
       << kOp << ": logits " << logits << ", x " << x << ", w " << args.w;
   queue.ops().head->HeadLogits(args, logits, queue);
 }

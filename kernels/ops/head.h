@@ -10,6 +10,8 @@
 
 namespace kernels {
 
+constexpr int kMaxLossWeights = 4;
+
 // The fixed scales of the fp8 products. fp8 = false: plain bf16 products, nothing else is read.
 struct HeadPrecision {
   bool fp8 = false;
@@ -19,28 +21,39 @@ struct HeadPrecision {
 };
 
 // logits = bf16(x w^T)  or  bf16(x_scale * w_scale * (x8 w8^T))
-// z      = cap * sigmoid(logits / temperature)
-// loss_t = logsumexp(z_t) - z_t[target_t], over all V classes, in f32
+// z      = cap * sigmoid((logits + shift) / temperature)
+// loss_t = sum over k of w_k (logsumexp(z_t) - z_t[target_{t+k}]), over all V classes, in f32
+//
+// Without weights that is k = 0 with w_0 = 1. Terms with t + k >= T are absent: the slot's end cuts
+// the targets off, the ends of documents do not. Multi-token prediction: Gloeckle et al., 2024, as
+// modded-nanogpt's record of 2025-12-22 has it.
 struct HeadArgs {
   Tensor x;  // bf16 [slots, T, D], the normalised hidden state
-  Tensor w;  // bf16 [V, D]
+  Tensor w;  // bf16 [V, D]; [D, V] if w_transposed
+  bool w_transposed = false;
   // i32 [slots, T], each in [0, V). The CPU CHECKs it and names the row; on CUDA the row's loss is
   // NaN.
   Tensor targets;
   float softcap = 30.0f;
   float softcap_temperature = 7.5f;
+  float softcap_shift = 0.0f;
+  Tensor loss_weights;  // f32 [n], 1 <= n <= kMaxLossWeights, each >= 0; or empty. HeadLossGrad's
   HeadPrecision precision;
   Tensor workspace;  // at least HeadWorkspaceBytes() bytes of any dtype
 };
 
-// Losses only (validation).   losses  f32 [slots, T]
+// V of w; D is x.cols().
+inline int64_t HeadVocab(const HeadArgs& args) { return args.w.dim(args.w_transposed ? 1 : 0); }
+
+// Losses only, of the next token alone: no loss_weights (validation).   losses  f32 [slots, T]
 void HeadLoss(const HeadArgs& args, Tensor losses, Queue& queue);
 
 // Losses and gradient in one go, for the gradient 1 of each token's loss:
-//   dlogit_j = (softmax(z)_j - [j = target]) * (cap / temperature) c_j (1 - c_j), c = sigmoid(..)
+//   dlogit_j = sum over k of w_k (softmax(z)_j - [j = target_{t+k}])
+//              * (cap / temperature) c_j (1 - c_j),   c = sigmoid((logits + shift) / temperature)
 //   rounded to bf16, and with fp8 then to g8; x8 and w8 are reused:
 //   dx  bf16 [slots, T, D], written:     bf16(dlogits w)
-//   dw  f32 [leaves, V, D], added to:    dlogits^T x
+//   dw  f32 [leaves, V, D], added to:    dlogits^T x, or x^T dlogits [leaves, D, V]
 // Saturated logits (also infinite ones) have a gradient of 0, never NaN.
 void HeadLossGrad(const HeadArgs& args, Tensor losses, Tensor dx, Tensor dw, Queue& queue);
 

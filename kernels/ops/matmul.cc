@@ -14,6 +14,13 @@ void CheckBf16(const char* op, const char* what, const Tensor& t, int rank) {
   CHECK(t.dtype() == DType::kBF16 && t.rank() == rank) << op << ": " << what << " " << t;
 }
 
+// Whether w takes rows of x to rows of a.
+bool FitsMlp(const Tensor& x, const Tensor& w, HiddenDim hidden, const Tensor& a) {
+  const int at = hidden == HiddenDim::kRows ? 0 : 1;
+  return w.dim(at) == a.cols() && w.dim(1 - at) == x.cols() && a.dim(0) == x.dim(0) &&
+         a.dim(1) == x.dim(1);
+}
+
 }  // namespace
 
 void MatMul(Tensor a, Tensor b, Tensor c, const MatMulOptions& options, Tensor addend,
@@ -44,26 +51,24 @@ void WeightGrad(Tensor dy, Tensor x, Tensor dw, Queue& queue) {
   queue.ops().matmul->WeightGrad(dy, x, dw, queue);
 }
 
-void LinearRelu2(Tensor u, Tensor w, Tensor a, Tensor b, Queue& queue) {
+void LinearRelu2(Tensor u, Tensor w, HiddenDim hidden, Tensor a, Tensor b, Queue& queue) {
   CheckBf16("LinearRelu2", "u", u, 3);
   CheckBf16("LinearRelu2", "w", w, 2);
   CheckBf16("LinearRelu2", "a", a, 3);
   CheckBf16("LinearRelu2", "b", b, 3);
-  CHECK(SameShape(a, b) && u.cols() == w.dim(0) && a.cols() == w.dim(1) && a.dim(0) == u.dim(0) &&
-        a.dim(1) == u.dim(1))
+  CHECK(SameShape(a, b) && FitsMlp(u, w, hidden, a))
       << "LinearRelu2: u " << u << ", w " << w << ", a " << a << ", b " << b;
-  queue.ops().matmul->LinearRelu2(u, w, a, b, queue);
+  queue.ops().matmul->LinearRelu2(u, w, hidden, a, b, queue);
 }
 
-void LinearRelu2Grad(Tensor dy, Tensor w, Tensor a, Tensor da, Queue& queue) {
+void LinearRelu2Grad(Tensor dy, Tensor w, HiddenDim hidden, Tensor a, Tensor da, Queue& queue) {
   CheckBf16("LinearRelu2Grad", "dy", dy, 3);
   CheckBf16("LinearRelu2Grad", "w", w, 2);
   CheckBf16("LinearRelu2Grad", "a", a, 3);
   CheckBf16("LinearRelu2Grad", "da", da, 3);
-  CHECK(SameShape(a, da) && dy.cols() == w.dim(0) && a.cols() == w.dim(1) &&
-        a.dim(0) == dy.dim(0) && a.dim(1) == dy.dim(1))
+  CHECK(SameShape(a, da) && FitsMlp(dy, w, hidden, a))
       << "LinearRelu2Grad: dy " << dy << ", w " << w << ", a " << a << ", da " << da;
-  queue.ops().matmul->LinearRelu2Grad(dy, w, a, da, queue);
+  queue.ops().matmul->LinearRelu2Grad(dy, w, hidden, a, da, queue);
 }
 
 void SymmetricProduct(Tensor x, float alpha, float beta, Tensor addend, Tensor c, Queue& queue) {

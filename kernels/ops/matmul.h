@@ -38,16 +38,20 @@ inline void MatMul(Tensor a, Tensor b, Tensor c, const MatMulOptions& options, Q
 //   dw  f32 [leaves, out, in], leaves = 1 (sum over the slots, in slot order) or slots
 void WeightGrad(Tensor dy, Tensor x, Tensor dw, Queue& queue);
 
+// How the hidden dim of an MLP's weight is stored.
+enum class HiddenDim : uint8_t { kColumns, kRows };
+
 // a = u w; b = max(a, 0)^2. The first half of the MLP.
 //
-//   u  bf16 [slots, T, in]    w  bf16 [in, hidden]
+//   u  bf16 [slots, T, in]    w  bf16 [in, hidden], or [hidden, in] with kRows
 //   a  bf16 [slots, T, hidden]   b  like a; computed from the rounded a
-void LinearRelu2(Tensor u, Tensor w, Tensor a, Tensor b, Queue& queue);
+void LinearRelu2(Tensor u, Tensor w, HiddenDim hidden, Tensor a, Tensor b, Queue& queue);
 
 // da = (dy w) * 2 max(a, 0): the gradient of a in y = max(a, 0)^2 w^T.
 //
-//   dy  bf16 [slots, T, out]   w  bf16 [out, hidden]   a, da  bf16 [slots, T, hidden]
-void LinearRelu2Grad(Tensor dy, Tensor w, Tensor a, Tensor da, Queue& queue);
+//   dy  bf16 [slots, T, out]   w  bf16 [out, hidden], or [hidden, out] with kRows
+//   a, da  bf16 [slots, T, hidden]
+void LinearRelu2Grad(Tensor dy, Tensor w, HiddenDim hidden, Tensor a, Tensor da, Queue& queue);
 
 // c = alpha * x x^T + beta * addend for each matrix; c is symmetric bit for bit.
 //
@@ -62,8 +66,10 @@ class MatMulOps {
   virtual void MatMul(Tensor a, Tensor b, Tensor c, const MatMulOptions& options, Tensor addend,
                       Queue& queue) const = 0;
   virtual void WeightGrad(Tensor dy, Tensor x, Tensor dw, Queue& queue) const = 0;
-  virtual void LinearRelu2(Tensor u, Tensor w, Tensor a, Tensor b, Queue& queue) const = 0;
-  virtual void LinearRelu2Grad(Tensor dy, Tensor w, Tensor a, Tensor da, Queue& queue) const = 0;
+  virtual void LinearRelu2(Tensor u, Tensor w, HiddenDim hidden, Tensor a, Tensor b,
+                           Queue& queue) const = 0;
+  virtual void LinearRelu2Grad(Tensor dy, Tensor w, HiddenDim hidden, Tensor a, Tensor da,
+                               Queue& queue) const = 0;
   virtual void SymmetricProduct(Tensor x, float alpha, float beta, Tensor addend, Tensor c,
                                 Queue& queue) const = 0;
 };

@@ -39,8 +39,9 @@ void AdamUpdate(const AdamArgs& args, Queue& queue) {
   queue.ops().optimizer->AdamUpdate(args, queue);
 }
 
-void MomentumUpdate(Tensor g, Tensor m, Tensor mu, Tensor guard, Tensor u, Queue& queue) {
+void MomentumUpdate(const MomentumArgs& args, Queue& queue) {
   constexpr char kOp[] = "MomentumUpdate";
+  const auto& [g, m, mu, guard, u, gradient] = args;
   CHECK_EQ(g.dtype(), DType::kF32) << kOp << ": g " << g;
   CHECK(IsFloat(m)) << kOp << ": m " << m;
   CHECK_EQ(u.dtype(), DType::kBF16) << kOp << ": u " << u;
@@ -48,7 +49,8 @@ void MomentumUpdate(Tensor g, Tensor m, Tensor mu, Tensor guard, Tensor u, Queue
   CheckElements(kOp, "u", u, g);
   CHECK(mu.dtype() == DType::kF32 && mu.size() == 1) << kOp << ": mu " << mu;
   CheckGuard(kOp, guard);
-  queue.ops().optimizer->MomentumUpdate(g, m, mu, guard, u, queue);
+  CHECK(gradient == DType::kF32 || gradient == DType::kBF16) << kOp << ": gradient " << gradient;
+  queue.ops().optimizer->MomentumUpdate(args, queue);
 }
 
 void NormalizeFrobenius(Tensor u, float scale, float eps, Tensor x, Queue& queue) {
@@ -81,6 +83,19 @@ void MatrixUpdate(Tensor p, Tensor o, Tensor lr, Tensor decay, Tensor guard, Que
   CheckPerMatrix(kOp, "decay", decay, p);
   CheckGuard(kOp, guard);
   queue.ops().optimizer->MatrixUpdate(p, o, lr, decay, guard, queue);
+}
+
+void CautiousMatrixUpdate(const CautiousMatrixArgs& args, Queue& queue) {
+  constexpr char kOp[] = "CautiousMatrixUpdate";
+  CHECK(args.p.dtype() == DType::kBF16 && args.p.rank() == 3) << kOp << ": p " << args.p;
+  CHECK(args.mantissa.dtype() == DType::kU16 && SameShape(args.mantissa, args.p))
+      << kOp << ": mantissa " << args.mantissa << ", p " << args.p;
+  CHECK(args.o.dtype() == DType::kBF16 && SameShape(args.o, args.p))
+      << kOp << ": o " << args.o << ", p " << args.p;
+  CheckPerMatrix(kOp, "lr", args.lr, args.p);
+  CheckPerMatrix(kOp, "decay", args.decay, args.p);
+  CheckGuard(kOp, args.guard);
+  queue.ops().optimizer->CautiousMatrixUpdate(args, queue);
 }
 
 }  // namespace kernels

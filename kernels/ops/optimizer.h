@@ -17,6 +17,10 @@ namespace kernels {
 //   m <- beta1 m + (1 - beta1) g;   v <- beta2 v + (1 - beta2) g^2
 //   p <- p * decay - step_size * m / (sqrt(v) + eps)
 // with step_size = lr sqrt(1 - beta2^t) / (1 - beta1^t) and decay = 1 - lr * weight_decay.
+//
+// cautious (cautious weight decay: Chen et al., 2025), where only an update that makes the weight
+// smaller brings decay with it, `decay` being lr^2 * weight_decay:
+//   u = step_size * m / (sqrt(v) + eps);  where u p > 0: u <- u + p * decay;  p <- p - u
 struct AdamArgs {
   Tensor p;           // f32 or bf16 [n]
   Tensor g;           // f32 [n]; rounded to p's dtype first, the dtype of the recipe's gradient
@@ -26,6 +30,7 @@ struct AdamArgs {
   float beta1 = 0;
   float beta2 = 0;
   float eps = 0;
+  bool cautious = false;
 };
 // In f32, rounding m, v and p once each; the update uses the unrounded new m and v.
 // Elementwise: bits do not depend on how n is cut into chunks.
@@ -33,12 +38,18 @@ void AdamUpdate(const AdamArgs& args, Queue& queue);
 
 // Nesterov momentum as an average: m <- m + (1 - mu)(g - m);  u = g + mu (m - g).
 //
-//   g   f32 [n], rounded to m's dtype first     m  f32 or bf16 [n]
-//   mu  f32 [1]                                 u  bf16 [n], from the unrounded new m
-//
-// With guard[0] == 0, u is undefined (it may hold NaN) and only fit for a MatrixUpdate with the
-// same guard.
-void MomentumUpdate(Tensor g, Tensor m, Tensor mu, Tensor guard, Tensor u, Queue& queue);
+// With guard[0] == 0, u is undefined (it may hold NaN) and only fit for a MatrixUpdate or
+// CautiousMatrixUpdate with the same guard.
+struct MomentumArgs {
+  Tensor g;           // f32 [n]
+  Tensor m;           // f32 or bf16 [n]
+  Tensor mu;          // f32 [1]
+  Tensor guard = {};  // i32 [1] or empty: see the top
+  Tensor u;           // bf16 [n], output, from the unrounded new m
+  // g is rounded to this, the dtype of the recipe's gradient, before anything else; f32 or bf16.
+  DType gradient = DType::kF32;
+};
+void MomentumUpdate(const MomentumArgs& args, Queue& queue);
 
 // x_b = u_b / (scale |u_b|_F + eps) for each matrix.  u, x  bf16 [B, r, c] (x may be u)
 // The norm is that of the bf16 values, in f32, order fixed by r * c.
@@ -66,17 +77,31 @@ void NormalizeBySecondMoment(const SecondMomentArgs& args, Queue& queue);
 //   p  f32 or bf16 [B, r, c]   o  bf16 like p   lr, decay  f32 [B]   guard  i32 [1] or empty
 void MatrixUpdate(Tensor p, Tensor o, Tensor lr, Tensor decay, Tensor guard, Queue& queue);
 
+// The same for bf16 weights that keep the 16 lower bits of an f32, with cautious decay. With
+// x = the f32 whose upper half is p and whose lower half is the mantissa, for each matrix:
+//   x <- x - ((x * [o x >= 0]) * decay_b) * lr_b - o * lr_b
+// in f32, each product and difference rounded; p and mantissa are then the halves of x. p is so
+// truncated, not rounded, and a zero update (o = 0) decays too.
+struct CautiousMatrixArgs {
+  Tensor p;           // bf16 [B, r, c]
+  Tensor mantissa;    // u16 [B, r, c]
+  Tensor o;           // bf16 [B, r, c]
+  Tensor lr, decay;   // f32 [B]
+  Tensor guard = {};  // i32 [1] or empty: see the top
+};
+void CautiousMatrixUpdate(const CautiousMatrixArgs& args, Queue& queue);
+
 class OptimizerOps {
  public:
   virtual ~OptimizerOps() = default;
   virtual void AdamUpdate(const AdamArgs& args, Queue& queue) const = 0;
-  virtual void MomentumUpdate(Tensor g, Tensor m, Tensor mu, Tensor guard, Tensor u,
-                              Queue& queue) const = 0;
+  virtual void MomentumUpdate(const MomentumArgs& args, Queue& queue) const = 0;
   virtual void NormalizeFrobenius(Tensor u, float scale, float eps, Tensor x,
                                   Queue& queue) const = 0;
   virtual void NormalizeBySecondMoment(const SecondMomentArgs& args, Queue& queue) const = 0;
   virtual void MatrixUpdate(Tensor p, Tensor o, Tensor lr, Tensor decay, Tensor guard,
                             Queue& queue) const = 0;
+  virtual void CautiousMatrixUpdate(const CautiousMatrixArgs& args, Queue& queue) const = 0;
 };
 
 }  // namespace kernels

@@ -89,7 +89,7 @@ OpCost LinearRelu2Cost(const Tensor& u, const Tensor& w, const Tensor& a) {
   OpCost cost;
   cost.phase = OpPhase::kGemm;
   cost.shape = Text(u, w);
-  cost.flops = ProductFlops(u.rows(), w.cols(), u.cols());
+  cost.flops = ProductFlops(u.rows(), a.cols(), u.cols());
   cost.bytes = Bytes(u) + Bytes(w) + 2 * Bytes(a);
   return cost;
 }
@@ -198,7 +198,8 @@ OpCost HeadLossCost(const HeadArgs& args, const Tensor& losses) {
 
 OpCost HeadLossGradCost(const HeadArgs& args, const Tensor& losses, const Tensor& dw) {
   OpCost cost = HeadCost(args, 3);
-  cost.bytes += Bytes(args.targets) + Bytes(losses) + Bytes(args.x) + 2 * Bytes(dw);
+  cost.bytes += Bytes(args.targets) + Bytes(args.loss_weights) + Bytes(losses) + Bytes(args.x) +
+                2 * Bytes(dw);
   return cost;
 }
 
@@ -255,6 +256,12 @@ OpCost NormalizeBySecondMomentCost(const SecondMomentArgs& args) {
                     2 * Bytes(args.o) + Bytes(args.p) + 2 * Bytes(args.w));
 }
 
+OpCost CautiousMatrixUpdateCost(const CautiousMatrixArgs& args) {
+  return MemoryCost(OpPhase::kOptimizer, Text(args.p),
+                    2 * Bytes(args.p) + 2 * Bytes(args.mantissa) + Bytes(args.o) + Bytes(args.lr) +
+                        Bytes(args.decay));
+}
+
 OpCost MatrixUpdateCost(const Tensor& p, const Tensor& o, const Tensor& lr) {
   return MemoryCost(OpPhase::kOptimizer, Text(p), 2 * Bytes(p) + Bytes(o) + 2 * Bytes(lr));
 }
@@ -287,6 +294,53 @@ OpCost HeadGateGradCost(const Tensor& o, const Tensor& gate_w, const Tensor& du_
   OpCost cost = HeadGateCost(o, gate_w);
   cost.bytes += Bytes(o) + Bytes(du_head) + 2 * Bytes(dgate_w);
   return cost;
+}
+
+OpCost GatedQkvCost(const GatedQkvArgs& args) {
+  const double positions = static_cast<double>(args.qkv.dim(1)) * (args.paired ? 2 : 1);
+  const double rotary = 2 * positions * args.cos.cols() * SizeOf(args.cos.dtype());
+  double bytes = 2 * Bytes(args.qkv) + rotary + Bytes(args.inv_rms);
+  if (args.value_table) {
+    bytes += Bytes(args.tokens) + NamedRowBytes(args.tokens, args.value_table) +
+             HeadFeatureBytes(args.v, args.value_gate) + Bytes(args.value_gate);
+  }
+  return MemoryCost(OpPhase::kNormElementwise, Text(args.qkv) + (args.value_table ? ", value" : ""),
+                    bytes);
+}
+
+OpCost GatedQkvGradCost(const GatedQkvArgs& forward, const GatedQkvGradArgs& grad) {
+  OpCost cost = GatedQkvCost(forward);
+  // Beside the forward's inputs dq, dk, dv are read, and dqkv is written.
+  cost.bytes += Bytes(forward.qkv) + 2 * Bytes(grad.dvalue_rows) + 2 * Bytes(grad.du_head) +
+                2 * Bytes(grad.dvalue_gate);
+  return cost;
+}
+
+OpCost GatedSkipCost(const GatedSkipArgs& args) {
+  return MemoryCost(OpPhase::kNormElementwise, Text(args.x),
+                    3 * Bytes(args.x) + HeadFeatureBytes(args.x, args.gate));
+}
+
+OpCost GatedSkipGradCost(const GatedSkipArgs& forward, const GatedSkipGradArgs& grad) {
+  return MemoryCost(OpPhase::kNormElementwise, Text(grad.dy),
+                    3 * Bytes(grad.dy) + 3 * HeadFeatureBytes(grad.dy, forward.gate) +
+                        2 * Bytes(grad.dgate) + 2 * Bytes(grad.dscalars));
+}
+
+OpCost ScaleWeightCost(const Tensor& w, const Tensor& y) {
+  return MemoryCost(OpPhase::kOther, Text(w), Bytes(w) + Bytes(y));
+}
+
+OpCost ScaleWeightGradCost(const Tensor& w, const Tensor& dw) {
+  return MemoryCost(OpPhase::kOther, Text(w), Bytes(w) + 2 * Bytes(dw));
+}
+
+OpCost TransposeCopyCost(const Tensor& x, const Tensor& y) {
+  return MemoryCost(OpPhase::kOther, Text(x) + "^T", Bytes(x) + Bytes(y));
+}
+
+OpCost TransposeAddCost(const Tensor& x, const Tensor& y) {
+  return MemoryCost(OpPhase::kOther, Text(x) + "^T", Bytes(x) + 2 * Bytes(y));
 }
 
 }  // namespace kernels

@@ -9,11 +9,13 @@
 
 #include "kernels/ops/attention.h"
 #include "kernels/ops/embedding.h"
+#include "kernels/ops/gated.h"
 #include "kernels/ops/head.h"
 #include "kernels/ops/matmul.h"
 #include "kernels/ops/norm.h"
 #include "kernels/ops/optimizer.h"
 #include "kernels/ops/qkv.h"
+#include "kernels/ops/weight.h"
 #include "kernels/tensor.h"
 
 namespace kernels {
@@ -89,6 +91,7 @@ OpCost AdamUpdateCost(const AdamArgs& args);
 OpCost MomentumUpdateCost(const Tensor& g, const Tensor& m, const Tensor& u);
 OpCost NormalizeFrobeniusCost(const Tensor& u);
 OpCost NormalizeBySecondMomentCost(const SecondMomentArgs& args);
+OpCost CautiousMatrixUpdateCost(const CautiousMatrixArgs& args);
 OpCost MatrixUpdateCost(const Tensor& p, const Tensor& o, const Tensor& lr);
 
 OpCost QkvSplitNormRotaryCost(const QkvArgs& args);
@@ -97,6 +100,16 @@ OpCost QkvSplitNormRotaryGradCost(const QkvArgs& forward, const Tensor& dvalue_r
 OpCost HeadGateCost(const Tensor& o, const Tensor& gate_w);
 OpCost HeadGateGradCost(const Tensor& o, const Tensor& gate_w, const Tensor& du_head,
                         const Tensor& dgate_w);
+
+OpCost GatedQkvCost(const GatedQkvArgs& args);
+OpCost GatedQkvGradCost(const GatedQkvArgs& forward, const GatedQkvGradArgs& grad);
+OpCost GatedSkipCost(const GatedSkipArgs& args);
+OpCost GatedSkipGradCost(const GatedSkipArgs& forward, const GatedSkipGradArgs& grad);
+
+OpCost ScaleWeightCost(const Tensor& w, const Tensor& y);
+OpCost ScaleWeightGradCost(const Tensor& w, const Tensor& dw);
+OpCost TransposeCopyCost(const Tensor& x, const Tensor& y);
+OpCost TransposeAddCost(const Tensor& x, const Tensor& y);
 
 }  // namespace kernels
 

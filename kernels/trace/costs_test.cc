@@ -160,6 +160,66 @@ TEST(Costs, Qkv) {
             3 * 2 * 32 * 8 + 2 * 32 * 3 + 2 * 6 + 4 * 32 * 3 + 2 * 4 * 6);
 }
 
+TEST(Costs, GatedQkv) {
+  GatedQkvArgs args;
+  args.qkv = Bf16({2, 16, 48});
+  args.heads = 2;
+  args.cos = args.sin = Bf16({64, 4});  // 16 positions of it are used
+  args.q = args.k = args.v = args.u = Bf16({2, 16, 16});
+  args.inv_rms = F32({2, 16, 4});
+  const double plain = 2 * 2 * 32 * 48 + 2 * 2 * 16 * 4 + 4 * 32 * 4;
+  const OpCost cost = GatedQkvCost(args);
+  EXPECT_EQ(cost.phase, OpPhase::kNormElementwise);
+  EXPECT_EQ(cost.shape, "bf16 [2, 16, 48]");
+  EXPECT_EQ(cost.bytes, plain);
+  args.paired = true;  // 32 positions
+  EXPECT_EQ(GatedQkvCost(args).bytes, plain + 2 * 2 * 16 * 4);
+  args.paired = false;
+  GatedQkvGradArgs grad;
+  grad.dq = grad.dk = grad.dv = args.q;
+  grad.dqkv = args.qkv;
+  EXPECT_EQ(GatedQkvGradCost(args, grad).bytes, plain + 2 * 32 * 48);
+
+  // Tokens, their rows of the table, the first 3 features of u, and the gate.
+  args.tokens = I32({2, 16});
+  args.value_table = Bf16({1000, 16});
+  args.value_gate = Bf16({2, 3});
+  const double valued = plain + 4 * 32 + 2 * 32 * 16 + 2 * 32 * 3 + 2 * 6;
+  EXPECT_EQ(GatedQkvCost(args).bytes, valued);
+  EXPECT_EQ(GatedQkvCost(args).shape, "bf16 [2, 16, 48], value");
+  grad.dvalue_rows = args.v;
+  grad.du_head = F32({2, 16, 3});
+  grad.dvalue_gate = F32({1, 6});
+  EXPECT_EQ(GatedQkvGradCost(args, grad).bytes,
+            valued + 2 * 32 * 48 + 2 * (2 * 32 * 16 + 4 * 32 * 3 + 4 * 6));
+}
+
+TEST(Costs, GatedSkip) {
+  GatedSkipArgs args;
+  args.x = args.x0 = args.saved = args.y = Bf16({2, 16, 8});
+  args.gate = Bf16({1, 3});
+  args.scalars = F32({5});
+  // x, saved and y whole, of x0 three features.
+  EXPECT_EQ(GatedSkipCost(args).bytes, 2 * 32 * (3 * 8 + 3));
+  EXPECT_EQ(GatedSkipCost(args).phase, OpPhase::kNormElementwise);
+  GatedSkipGradArgs grad;
+  grad.dy = grad.dsaved = grad.dx0 = args.x;
+  grad.dgate = F32({1, 3});
+  grad.dscalars = F32({1, 5});
+  // dy, saved and dsaved whole; of x0 three features, and of dx0 twice.
+  EXPECT_EQ(GatedSkipGradCost(args, grad).bytes, 2 * 32 * (3 * 8 + 3 * 3) + 2 * 4 * (3 + 5));
+}
+
+TEST(Costs, Weights) {
+  const Tensor w = Bf16({4, 5});
+  EXPECT_EQ(ScaleWeightCost(w, w).bytes, 80);
+  EXPECT_EQ(ScaleWeightCost(w, w).phase, OpPhase::kOther);
+  EXPECT_EQ(ScaleWeightGradCost(w, F32({4, 5})).bytes, 40 + 2 * 80);
+  EXPECT_EQ(TransposeCopyCost(w, Bf16({5, 4})).bytes, 80);
+  EXPECT_EQ(TransposeCopyCost(w, Bf16({5, 4})).shape, "bf16 [4, 5]^T");
+  EXPECT_EQ(TransposeAddCost(F32({4, 5}), F32({5, 4})).bytes, 3 * 80);
+}
+
 TEST(Costs, OptimizerAndElementwise) {
   AdamArgs adam;
   adam.p = adam.m = adam.v = Bf16({10});
@@ -174,6 +234,12 @@ TEST(Costs, OptimizerAndElementwise) {
   moment.w = F32({2, 5});
   EXPECT_EQ(NormalizeBySecondMomentCost(moment).bytes, 40 * (2 * 2 + 2) + 10 * 2 * 4);
   EXPECT_EQ(MatrixUpdateCost(F32({2, 4, 5}), Bf16({2, 4, 5}), F32({2})).bytes, 40 * (8 + 2) + 16);
+  CautiousMatrixArgs cautious;
+  cautious.p = cautious.o = Bf16({2, 4, 5});
+  cautious.mantissa = Tensor(memory, DType::kU16, {2, 4, 5});
+  cautious.lr = cautious.decay = F32({2});
+  EXPECT_EQ(CautiousMatrixUpdateCost(cautious).bytes, 40 * (4 + 4 + 2) + 16);
+  EXPECT_EQ(CautiousMatrixUpdateCost(cautious).phase, OpPhase::kOptimizer);
 
   EXPECT_EQ(FillZeroCost(F32({10})).bytes, 40);
   EXPECT_EQ(CopyCost(F32({10}), Bf16({10})).bytes, 60);

@@ -18,7 +18,10 @@ struct OpTrace::Tables {
         norm(trace, *inner.norm),
         optimizer(trace, *inner.optimizer),
         qkv(trace, *inner.qkv),
-        table{&attention, &elementwise, &embedding, &head, &matmul, &norm, &optimizer, &qkv} {}
+        gated(trace, *inner.gated),
+        weight(trace, *inner.weight),
+        table{&attention, &elementwise, &embedding, &head,  &matmul,
+              &norm,      &optimizer,   &qkv,       &gated, &weight} {}
 
   template <typename Ops>
   struct Traced : public Ops {
@@ -129,13 +132,15 @@ struct OpTrace::Tables {
       trace.Note("WeightGrad", WeightGradCost(dy, x, dw), queue,
                  [&] { inner.WeightGrad(dy, x, dw, queue); });
     }
-    void LinearRelu2(Tensor u, Tensor w, Tensor a, Tensor b, Queue& queue) const override {
+    void LinearRelu2(Tensor u, Tensor w, HiddenDim hidden, Tensor a, Tensor b,
+                     Queue& queue) const override {
       trace.Note("LinearRelu2", LinearRelu2Cost(u, w, a), queue,
-                 [&] { inner.LinearRelu2(u, w, a, b, queue); });
+                 [&] { inner.LinearRelu2(u, w, hidden, a, b, queue); });
     }
-    void LinearRelu2Grad(Tensor dy, Tensor w, Tensor a, Tensor da, Queue& queue) const override {
+    void LinearRelu2Grad(Tensor dy, Tensor w, HiddenDim hidden, Tensor a, Tensor da,
+                         Queue& queue) const override {
       trace.Note("LinearRelu2Grad", LinearRelu2GradCost(dy, w, a), queue,
-                 [&] { inner.LinearRelu2Grad(dy, w, a, da, queue); });
+                 [&] { inner.LinearRelu2Grad(dy, w, hidden, a, da, queue); });
     }
     void SymmetricProduct(Tensor x, float alpha, float beta, Tensor addend, Tensor c,
                           Queue& queue) const override {
@@ -171,10 +176,9 @@ struct OpTrace::Tables {
     void AdamUpdate(const AdamArgs& args, Queue& queue) const override {
       trace.Note("AdamUpdate", AdamUpdateCost(args), queue, [&] { inner.AdamUpdate(args, queue); });
     }
-    void MomentumUpdate(Tensor g, Tensor m, Tensor mu, Tensor guard, Tensor u,
-                        Queue& queue) const override {
-      trace.Note("MomentumUpdate", MomentumUpdateCost(g, m, u), queue,
-                 [&] { inner.MomentumUpdate(g, m, mu, guard, u, queue); });
+    void MomentumUpdate(const MomentumArgs& args, Queue& queue) const override {
+      trace.Note("MomentumUpdate", MomentumUpdateCost(args.g, args.m, args.u), queue,
+                 [&] { inner.MomentumUpdate(args, queue); });
     }
     void NormalizeFrobenius(Tensor u, float scale, float eps, Tensor x,
                             Queue& queue) const override {
@@ -189,6 +193,10 @@ struct OpTrace::Tables {
                       Queue& queue) const override {
       trace.Note("MatrixUpdate", MatrixUpdateCost(p, o, lr), queue,
                  [&] { inner.MatrixUpdate(p, o, lr, decay, guard, queue); });
+    }
+    void CautiousMatrixUpdate(const CautiousMatrixArgs& args, Queue& queue) const override {
+      trace.Note("CautiousMatrixUpdate", CautiousMatrixUpdateCost(args), queue,
+                 [&] { inner.CautiousMatrixUpdate(args, queue); });
     }
   };
 
@@ -218,6 +226,47 @@ struct OpTrace::Tables {
     }
   };
 
+  struct TracedGated : public Traced<GatedOps> {
+    using Traced::Traced;
+    void GatedQkv(const GatedQkvArgs& args, Queue& queue) const override {
+      trace.Note("GatedQkv", GatedQkvCost(args), queue, [&] { inner.GatedQkv(args, queue); });
+    }
+    void GatedQkvGrad(const GatedQkvArgs& forward, const GatedQkvGradArgs& grad,
+                      Queue& queue) const override {
+      trace.Note("GatedQkvGrad", GatedQkvGradCost(forward, grad), queue,
+                 [&] { inner.GatedQkvGrad(forward, grad, queue); });
+    }
+    void GatedSkip(const GatedSkipArgs& args, Queue& queue) const override {
+      trace.Note("GatedSkip", GatedSkipCost(args), queue, [&] { inner.GatedSkip(args, queue); });
+    }
+    void GatedSkipGrad(const GatedSkipArgs& forward, const GatedSkipGradArgs& grad,
+                       Queue& queue) const override {
+      trace.Note("GatedSkipGrad", GatedSkipGradCost(forward, grad), queue,
+                 [&] { inner.GatedSkipGrad(forward, grad, queue); });
+    }
+  };
+
+  struct TracedWeight : public Traced<WeightOps> {
+    using Traced::Traced;
+    void ScaleWeight(Tensor w, Tensor scalars, int index, Tensor y, Queue& queue) const override {
+      trace.Note("ScaleWeight", ScaleWeightCost(w, y), queue,
+                 [&] { inner.ScaleWeight(w, scalars, index, y, queue); });
+    }
+    void ScaleWeightGrad(Tensor w, Tensor scalars, int index, Tensor dw, Tensor dscalars,
+                         Queue& queue) const override {
+      trace.Note("ScaleWeightGrad", ScaleWeightGradCost(w, dw), queue,
+                 [&] { inner.ScaleWeightGrad(w, scalars, index, dw, dscalars, queue); });
+    }
+    void TransposeCopy(Tensor x, Tensor y, Queue& queue) const override {
+      trace.Note("TransposeCopy", TransposeCopyCost(x, y), queue,
+                 [&] { inner.TransposeCopy(x, y, queue); });
+    }
+    void TransposeAdd(Tensor x, Tensor y, Queue& queue) const override {
+      trace.Note("TransposeAdd", TransposeAddCost(x, y), queue,
+                 [&] { inner.TransposeAdd(x, y, queue); });
+    }
+  };
+
   TracedAttention attention;
   TracedElementwise elementwise;
   TracedEmbedding embedding;
@@ -226,6 +275,8 @@ struct OpTrace::Tables {
   TracedNorm norm;
   TracedOptimizer optimizer;
   TracedQkv qkv;
+  TracedGated gated;
+  TracedWeight weight;
   const OpTable table;
 };
 

@@ -9,11 +9,13 @@
 #include "kernels/ops/attention.h"
 #include "kernels/ops/elementwise.h"
 #include "kernels/ops/embedding.h"
+#include "kernels/ops/gated.h"
 #include "kernels/ops/head.h"
 #include "kernels/ops/matmul.h"
 #include "kernels/ops/norm.h"
 #include "kernels/ops/optimizer.h"
 #include "kernels/ops/qkv.h"
+#include "kernels/ops/weight.h"
 #include "kernels/testing/testing.h"
 
 namespace kernels {
@@ -148,14 +150,18 @@ TEST_F(Tracing, MatMulFamily) {
   const HostTensor u = Stream(1), du = Stream(0), w = RandomTensor(DType::kBF16, {kD, 32}, 2);
   const HostTensor a(DType::kBF16, {kSlots, kT, 32}), b(DType::kBF16, {kSlots, kT, 32});
   const HostTensor dw(DType::kF32, {1, kD, 32}), gram(DType::kBF16, {kSlots, kT, kT});
-  LinearRelu2(u, w, a, b, *queue_);
-  LinearRelu2Grad(u, w, a, b, *queue_);
+  LinearRelu2(u, w, HiddenDim::kColumns, a, b, *queue_);
+  LinearRelu2Grad(u, w, HiddenDim::kColumns, a, b, *queue_);
   WeightGrad(u, b, dw, *queue_);
+  const Tensor rows = w.get().Reshape({32, kD});
+  LinearRelu2(u, rows, HiddenDim::kRows, a, b, *queue_);
+  LinearRelu2Grad(u, rows, HiddenDim::kRows, a, b, *queue_);
   SymmetricProduct(u, 1.0f, 0.0f, Tensor(), gram, *queue_);
   const std::vector<TracedOp> ops = trace_.Take();
-  EXPECT_EQ(Names(ops), (std::vector<std::string>{"LinearRelu2", "LinearRelu2Grad", "WeightGrad",
-                                                  "SymmetricProduct"}));
-  for (int i : {0, 1, 2}) EXPECT_EQ(ops[i].cost.flops, 2 * kSlots * kT * kD * 32) << i;
+  EXPECT_EQ(Names(ops),
+            (std::vector<std::string>{"LinearRelu2", "LinearRelu2Grad", "WeightGrad", "LinearRelu2",
+                                      "LinearRelu2Grad", "SymmetricProduct"}));
+  for (int i : {0, 1, 2, 3, 4}) EXPECT_EQ(ops[i].cost.flops, 2 * kSlots * kT * kD * 32) << i;
 }
 
 TEST_F(Tracing, NormFamily) {
@@ -197,14 +203,19 @@ TEST_F(Tracing, OptimizerFamily) {
   adam.v = flat(v);
   adam.rates = rates;
   AdamUpdate(adam, *queue_);
-  MomentumUpdate(flat(g), flat(m), rates.get().Slice(0, 1), Tensor(), flat(u), *queue_);
+  MomentumUpdate({.g = flat(g), .m = flat(m), .mu = rates.get().Slice(0, 1), .u = flat(u)},
+                 *queue_);
   NormalizeFrobenius(u, 1.0f, 1e-7f, u, *queue_);
   const HostTensor moment(DType::kF32, {2, 4});
   NormalizeBySecondMoment({.o = u, .w = moment, .p = u, .beta2 = 0.95f}, *queue_);
   MatrixUpdate(p, u, rates, rates, Tensor(), *queue_);
+  const HostTensor upper(DType::kBF16, {2, 4, 4}), mantissa(DType::kU16, {2, 4, 4});
+  CautiousMatrixUpdate({.p = upper, .mantissa = mantissa, .o = u, .lr = rates, .decay = rates},
+                       *queue_);
   EXPECT_EQ(Names(trace_.Take()),
             (std::vector<std::string>{"AdamUpdate", "MomentumUpdate", "NormalizeFrobenius",
-                                      "NormalizeBySecondMoment", "MatrixUpdate"}));
+                                      "NormalizeBySecondMoment", "MatrixUpdate",
+                                      "CautiousMatrixUpdate"}));
 }
 
 TEST_F(Tracing, EmbeddingAndHeadFamilies) {
@@ -272,6 +283,71 @@ TEST_F(Tracing, QkvFamily) {
   EXPECT_EQ(Names(trace_.Take()),
             (std::vector<std::string>{"QkvSplitNormRotary", "QkvSplitNormRotaryGrad", "HeadGate",
                                       "HeadGateGrad"}));
+}
+
+TEST_F(Tracing, GatedFamily) {
+  const HostTensor qkv = RandomTensor(DType::kBF16, {kSlots, kT, 3 * kD}, 1);
+  const HostTensor dqkv(DType::kBF16, {kSlots, kT, 3 * kD});
+  const HostTensor cos = RandomTensor(DType::kBF16, {kT, kD / kHeads / 2}, 2);
+  const HostTensor tokens = RandomTokens({kSlots, kT}, kVocab, 1), u = Stream(3);
+  const HostTensor table = RandomTensor(DType::kBF16, {kVocab, kD}, 4);
+  const HostTensor gate = RandomTensor(DType::kBF16, {kHeads, 4}, 5);
+  const HostTensor q = Stream(0), k = Stream(0), v = Stream(0), rows = Stream(0);
+  const HostTensor inv_rms(DType::kF32, {kSlots, kT, 2 * kHeads}),
+      du_head(DType::kF32, {kSlots, kT, 4});
+  const HostTensor dgate(DType::kF32, {1, kHeads * 4});
+  const GatedQkvArgs args{.qkv = qkv,
+                          .heads = kHeads,
+                          .cos = cos,
+                          .sin = cos,
+                          .tokens = tokens,
+                          .value_table = table,
+                          .u = u,
+                          .value_gate = gate,
+                          .q = q,
+                          .k = k,
+                          .v = v,
+                          .inv_rms = inv_rms};
+  GatedQkv(args, *queue_);
+  GatedQkvGrad(args,
+               {.dq = q,
+                .dk = k,
+                .dv = v,
+                .dqkv = dqkv,
+                .dvalue_rows = rows,
+                .du_head = du_head,
+                .dvalue_gate = dgate},
+               *queue_);
+  const HostTensor scalars(DType::kF32, {3}), dscalars(DType::kF32, {1, 3}), y = Stream(0);
+  const HostTensor skip_gate = RandomTensor(DType::kBF16, {1, 4}, 6), dskip(DType::kF32, {1, 4});
+  const GatedSkipArgs skip{
+      .x = q, .x0 = u, .saved = k, .gate = skip_gate, .scalars = scalars, .skip = 1, .y = y};
+  GatedSkip(skip, *queue_);
+  GatedSkipGrad(skip, {.dy = y, .dsaved = v, .dx0 = rows, .dgate = dskip, .dscalars = dscalars},
+                *queue_);
+  const std::vector<TracedOp> ops = trace_.Take();
+  EXPECT_EQ(Names(ops),
+            (std::vector<std::string>{"GatedQkv", "GatedQkvGrad", "GatedSkip", "GatedSkipGrad"}));
+  for (const TracedOp& op : ops) EXPECT_EQ(op.cost.phase, OpPhase::kNormElementwise) << op.name;
+}
+
+TEST_F(Tracing, WeightFamily) {
+  const HostTensor w = RandomTensor(DType::kBF16, {8, 4}, 1), y(DType::kBF16, {8, 4});
+  const HostTensor dw = RandomTensor(DType::kF32, {8, 4}, 2), turned(DType::kF32, {4, 8});
+  const HostTensor scalars = RandomTensor(DType::kF32, {3}, 3), dscalars(DType::kF32, {3});
+  ScaleWeight(w, scalars, 1, y, *queue_);
+  ScaleWeightGrad(w, scalars, 1, dw, dscalars, *queue_);
+  TransposeCopy(dw, turned, *queue_);
+  const std::vector<double> once = turned.ToDouble();
+  TransposeAdd(dw, turned, *queue_);
+  EXPECT_EQ(Names(trace_.Take()), (std::vector<std::string>{"ScaleWeight", "ScaleWeightGrad",
+                                                            "TransposeCopy", "TransposeAdd"}));
+  // They went through, each to its own op.
+  EXPECT_EQ(ToFloat(y.get().bf16()[5]),
+            RoundToBF16(scalars.get().f32()[1] * ToFloat(w.get().bf16()[5])));
+  EXPECT_NE(dscalars.ToDouble()[1], 0);
+  EXPECT_EQ(turned.ToDouble()[9], 2 * once[9]);
+  EXPECT_NE(once[9], 0);
 }
 
 }  // namespace

@@ -3,10 +3,10 @@
 Run it in a Python with torch and numpy:  python model/testdata/make_fixture.py
 
 The models are those of MuonCustomSizingConfig (small_gpt.bin) and of FixMuonLRConfig, which has a
-backout (small_gpt_backout.bin), at dim 32, in float64 throughout; only the weights
-and rotary tables are rounded to bf16 as the trained model reads them. Weights and tokens come from
-an integer hash (Hashed, repeated in gpt_fixture.h), so the file holds results only, little-endian:
-for the bf16 head, then (small_gpt.bin) for the fp8 head: f32 losses [SLOTS, T], then per weight in
+backout (small_gpt_backout.bin), at dim 32, in float64 throughout; only the weights and rotary
+tables are rounded to bf16 as the trained model reads them. Weights and tokens come from an integer
+hash (Hashed, repeated in model/testing.cc), so the file holds results only, little-endian: for the
+bf16 head, then (small_gpt.bin) for the fp8 head: f32 losses [SLOTS, T], then per weight in
 enumeration order the gradient of the summed loss in bf16 (upper halves of binary32, to nearest
 even).
 """
@@ -22,6 +22,7 @@ BOUNDARIES = [[0, 30, 30, 71, 96, 96], [0, 0, 50, 58, 96, 96]]
 SHORT, LONG, SCALE = 8, 24, 0.3
 EPS = 1.1920929e-07
 BACKOUT_LAYER, BACKOUT_SCALAR = 8, 5 * LAYERS + 1
+FP8_SCALES = (DIM**0.5 / 448, 2.0**-9, 1 / 448)
 
 
 def Hashed(count, stream):
@@ -90,8 +91,8 @@ def Rotate(x):
     return torch.cat([a * cos + b * sin, b * cos - a * sin], -1)
 
 
-def Mask(boundaries, window):
-    p = torch.arange(T)
+def Mask(boundaries, window, rows=T):
+    p = torch.arange(rows)
     document = torch.bucketize(p, torch.tensor(boundaries), right=True)
     distance = p[:, None] - p[None, :]
     return (document[:, None] == document[None, :]) & (distance >= 0) & (distance <= window)
@@ -120,21 +121,21 @@ def Fp8(x, dtype, largest):
 class Fp8Head(torch.autograd.Function):
     """logits = xs ws x8 w8^T; the backward products use e5m2 gradients and the same x8, w8."""
 
-    X_SCALE, W_SCALE, G_SCALE = DIM**0.5 / 448, 2.0**-9, 1 / 448
-
     @staticmethod
-    def forward(ctx, x, w):
-        x8 = Fp8(x / Fp8Head.X_SCALE, torch.float8_e4m3fn, 448.0)
-        w8 = Fp8(w / Fp8Head.W_SCALE, torch.float8_e4m3fn, 448.0)
+    def forward(ctx, x, w, scales):
+        """scales: of x, of w [V, D], of the logits' gradient."""
+        x8 = Fp8(x / scales[0], torch.float8_e4m3fn, 448.0)
+        w8 = Fp8(w / scales[1], torch.float8_e4m3fn, 448.0)
+        ctx.scales = scales
         ctx.save_for_backward(x8, w8)
-        return Fp8Head.X_SCALE * Fp8Head.W_SCALE * (x8 @ w8.T)
+        return scales[0] * scales[1] * (x8 @ w8.T)
 
     @staticmethod
     def backward(ctx, g):
         x8, w8 = ctx.saved_tensors
-        g8 = Fp8(g / Fp8Head.G_SCALE, torch.float8_e5m2, 57344.0)
-        dx = Fp8Head.G_SCALE * Fp8Head.W_SCALE * (g8 @ w8)
-        return dx, Fp8Head.X_SCALE * Fp8Head.G_SCALE * (g8.T @ x8)
+        x_scale, w_scale, g_scale = ctx.scales
+        g8 = Fp8(g / g_scale, torch.float8_e5m2, 57344.0)
+        return g_scale * w_scale * (g8 @ w8), x_scale * g_scale * (g8.T @ x8), None
 
 
 def Losses(tokens, targets, boundaries, w, backout, fp8):
@@ -158,18 +159,19 @@ def Losses(tokens, targets, boundaries, w, backout, fp8):
     if backout:
         x = x - s[BACKOUT_SCALAR] * saved[BACKOUT_LAYER]
     x, head = Rms(x), w["lm_head.weight"]
-    logits = Fp8Head.apply(x, head) if fp8 else x @ head.T
+    logits = Fp8Head.apply(x, head, FP8_SCALES) if fp8 else x @ head.T
     z = 30 * (logits / 7.5).sigmoid()
     return z.logsumexp(-1) - z.gather(-1, targets[:, None])[:, 0]
 
 
-def Write(file, backout, heads):
+def Write(file, heads, make_weights, losses_of_slot):
+    """losses_of_slot(tokens, targets, boundaries, weights, fp8) -> [T], for each head."""
     tokens, targets = Tokens()
     out = []
     for fp8 in heads:
-        w = Weights(backout)
+        w = make_weights()
         losses = torch.stack(
-            [Losses(tokens[k], targets[k], BOUNDARIES[k], w, backout, fp8) for k in range(SLOTS)]
+            [losses_of_slot(tokens[k], targets[k], BOUNDARIES[k], w, fp8) for k in range(SLOTS)]
         )
         losses.sum().backward()
         out.append(losses.detach().to(torch.float32).numpy().tobytes())
@@ -181,6 +183,13 @@ def Write(file, backout, heads):
     (pathlib.Path(__file__).parent / file).write_bytes(b"".join(out))
 
 
+def WriteRecord(file, backout, heads):
+    def LossesOfSlot(tokens, targets, boundaries, w, fp8):
+        return Losses(tokens, targets, boundaries, w, backout, fp8)
+
+    Write(file, heads, lambda: Weights(backout), LossesOfSlot)
+
+
 if __name__ == "__main__":
-    Write("small_gpt.bin", backout=False, heads=(False, True))
-    Write("small_gpt_backout.bin", backout=True, heads=(False,))
+    WriteRecord("small_gpt.bin", backout=False, heads=(False, True))
+    WriteRecord("small_gpt_backout.bin", backout=True, heads=(False,))

@@ -39,6 +39,7 @@ absl::Status CheckRanges(const BenchOptions& options) {
   } ranges[] = {{"warmup_steps", options.warmup_steps, 1},
                 {"steps", options.timed_steps, 1},
                 {"trace_steps", options.trace_steps, 1},
+                {"stage", options.stage, 1},
                 {"window_blocks", options.window_blocks, 0}};
   for (const auto& range : ranges) {
     if (range.value >= range.low && range.value <= 1'000'000) continue;
@@ -63,6 +64,37 @@ absl::Status WriteSyntheticShards(const std::string& folder, int64_t batches, in
   return data::WriteShard(flags->val_files, SyntheticDocuments(4 * kValTokens, 2));
 }
 
+// The run's schedules as they are all through its stage `stage`: batch size, windows, which tokens
+// ahead are learnt, tied or not.
+absl::Status KeepToStage(const BenchOptions& options, sched::Schedules* schedules) {
+  const auto& batches = schedules->batch.stages;
+  const auto stages =
+      static_cast<int64_t>(std::max(batches.size(), schedules->window.long_blocks.size()));
+  if (options.stage > stages) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--stage=", options.stage, ": this record has ", stages));
+  }
+  const auto nth = [&](const auto& of) {
+    return of[std::min<size_t>(options.stage, of.size()) - 1];
+  };
+  const int64_t last_step = schedules->run.scheduled_steps * options.stage / stages - 1;
+  const bool tied =
+      sched::IsTied(schedules->tying, schedules->run, std::max<int64_t>(0, last_step));
+  schedules->tying.fraction = tied ? 1 : 0;
+  schedules->batch.stages = {{.fraction = 1, .tokens = nth(batches).tokens}};
+  const int blocks = nth(schedules->window.long_blocks);
+  schedules->window.long_blocks = {
+      options.window_blocks > 0 ? static_cast<int>(options.window_blocks) : blocks};
+  schedules->window.final_in_extension = false;  // one window for all steps
+  sched::MultiTokenSchedule& ahead = schedules->multi_token;
+  std::erase_if(ahead.farther, [&](const sched::FartherToken& token) {
+    return token.fades_in < options.stage - 1;
+  });
+  ahead.parts = 1;
+  for (sched::FartherToken& token : ahead.farther) token.fades_in = 0;
+  return sched::Validate(*schedules);
+}
+
 absl::StatusOr<Configured> Prepare(const BenchOptions& options, const Device& device,
                                    const std::string& folder) {
   TrackFlags flags = options.flags;
@@ -76,18 +108,13 @@ absl::StatusOr<Configured> Prepare(const BenchOptions& options, const Device& de
     ABSL_ASSIGN_OR_RETURN(const Recipe recipe, FindRecipe(flags.record, flags.preset,
                                                           PaddedVocab(data::kGpt2Vocabulary)));
     const int64_t batch_tokens =
-        flags.batch_tokens > 0 ? flags.batch_tokens : recipe.schedules.batch.stages.front().tokens;
+        flags.batch_tokens > 0 ? flags.batch_tokens : recipe.schedules.batch.stages.back().tokens;
     ABSL_RETURN_IF_ERROR(WriteSyntheticShards(folder, flags.steps, batch_tokens, &flags));
     configured = Configure(flags);
     if (configured.ok()) absl::StrAppend(&configured->notes, "\nsynthetic tokens");
   }
   if (!configured.ok()) return configured.status();
-  sched::Schedules& schedules = configured->config.recipe.schedules;
-  const int first = schedules.window.long_blocks.front();
-  schedules.window.long_blocks = {
-      options.window_blocks > 0 ? static_cast<int>(options.window_blocks) : first};
-  schedules.window.final_in_extension = false;  // one window for all steps
-  ABSL_RETURN_IF_ERROR(sched::Validate(schedules));
+  ABSL_RETURN_IF_ERROR(KeepToStage(options, &configured->config.recipe.schedules));
   return *std::move(configured);
 }
 
@@ -143,11 +170,13 @@ absl::StatusOr<std::string> BenchReport(const BenchOptions& options) {
 
   const std::vector<TracedStep> steps = trace.steps();
   ABSL_ASSIGN_OR_RETURN(timed.step_ms, StepTimes(config.metrics, options.warmup_steps, untraced));
-  timed.batch_tokens = config.slot_tokens() * config.recipe.data.slots;
+  timed.batch_tokens = config.recipe.schedules.batch.stages.front().tokens;
   timed.flops = StepFlops(steps);
   const sched::WindowSchedule& window = config.recipe.schedules.window;
   return absl::StrCat(
-      device.description, "\n", configured.notes, "\n", config.slots_per_pass,
+      device.description, "\n", configured.notes, "\nstage ", options.stage, ": ",
+      timed.batch_tokens, " tokens, ",
+      config.pass_slots(config.slot_tokens(0), config.recipe.data.slots),
       " slots a pass, long window ", window.long_blocks.front() * window.block_tokens,
       " tokens\n\nCeilings: ", ceilings.how, "\n\n", StepText(timed, ceilings),
       "\nTraced steps, op by op, mean of ", steps.size(), "\n\n", PhaseTable(steps, ceilings),

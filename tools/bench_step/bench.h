@@ -12,7 +12,8 @@ namespace tools {
 
 struct BenchOptions {
   TrackFlags flags;           // training's; steps, metrics and validation are set here
-  int64_t window_blocks = 0;  // the long window of all steps; 0: the recipe's first
+  int64_t stage = 1;          // of the schedules; 1 is the first
+  int64_t window_blocks = 0;  // the long window of all steps; 0: the stage's
   int64_t warmup_steps = 3;   // at least 1
   int64_t timed_steps = 10;   // at least 1
   int64_t trace_steps = 3;    // at least 1

@@ -20,7 +20,7 @@
 #include "tools/trainer/exit_code.h"
 #include "tools/working_folder.h"
 
-ABSL_FLAG(std::string, record, "muon_custom_sizing", "Which record's step.");
+ABSL_FLAG(std::string, record, "unified_optimizers", "Which record's step.");
 ABSL_FLAG(std::string, preset, "",
           "full: the record's model. demo: the same at a size for a CPU. Empty: full on a GPU, "
           "otherwise demo.");
@@ -35,7 +35,8 @@ ABSL_FLAG(int64_t, slots_per_pass, 0, "Slots run at once. 0: two on a GPU, else 
 ABSL_FLAG(bool, deterministic, false, "As in training.");
 ABSL_FLAG(std::string, device, "", "cpu or cuda. Empty: the best that this program has.");
 ABSL_FLAG(int64_t, threads, 0, "CPU threads for the ops. 0: one per core.");
-ABSL_FLAG(int64_t, window_blocks, 0, "The long attention window in blocks. 0: the recipe's first.");
+ABSL_FLAG(int64_t, stage, 1, "Stage of the schedules: batch size, windows, targets. From 1 on.");
+ABSL_FLAG(int64_t, window_blocks, 0, "The long attention window in blocks. 0: the stage's.");
 ABSL_FLAG(int64_t, warmup_steps, 3, "Steps before the timed ones.");
 ABSL_FLAG(int64_t, steps, 10, "Steps timed untraced.");
 ABSL_FLAG(int64_t, trace_steps, 3, "Steps traced after them.");
@@ -63,6 +64,7 @@ absl::Status Run(int argc, char** argv) {
   options.flags.deterministic = absl::GetFlag(FLAGS_deterministic);
   options.flags.device = absl::GetFlag(FLAGS_device);
   options.flags.threads = absl::GetFlag(FLAGS_threads);
+  options.stage = absl::GetFlag(FLAGS_stage);
   options.window_blocks = absl::GetFlag(FLAGS_window_blocks);
   options.warmup_steps = absl::GetFlag(FLAGS_warmup_steps);
   options.timed_steps = absl::GetFlag(FLAGS_steps);

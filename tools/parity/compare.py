@@ -21,26 +21,31 @@ from safetensors import safe_open
 # differ by a few roundings (2^-9 each) per layer that the gradient went through; Q, K and what
 # feeds the softmax see the cancellation in it, and sums of few or signed terms (scalars, gates)
 # keep more of the noise.
-GRAD_BOUNDS = {"scalars": 0.10, "embed": 0.05, "value_embed": 0.05, "smear_gate": 0.05,
-               "attn_gate": 0.05, "attn": 0.05, "mlp": 0.05, "lm_head": 0.05}
+GRAD_BOUNDS = {"scalars": 0.10, "x0_lambdas": 0.10, "embed": 0.05, "value_embed": 0.05,
+               "smear_gate": 0.05, "skip_gate": 0.10, "attn_gate": 0.05, "ve_gate": 0.05,
+               "attn": 0.05, "mlp": 0.05, "lm_head": 0.05}
 LOSS_BOUND = 5e-4
+BANKS = {"attn_bank": "QKVO", "mlp_bank": ("c_fc", "c_proj")}
 
 
 def label_of(name: str) -> str:
     """The label of a weight, as in the optimizer's table."""
-    if "attn_gate" in name:
-        return "attn_gate"
-    for part, label in (("value_embeds", "value_embed"), ("qkvo_w", "attn"), (".mlp.", "mlp")):
+    for part, label in (("attn_gate", "attn_gate"), ("value_embeds", "value_embed"),
+                        ("qkvo_w", "attn"), (".mlp.", "mlp")):
         if part in name:
             return label
-    return name.removesuffix(".weight")
+    return name.removesuffix(".weight").removesuffix("_bank")
 
 
 def parts_of(name: str, tensor: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Q, K, V and O one by one, since their gradients are of different sizes."""
-    if not name.endswith("qkvo_w"):
+    """The matrices of a weight that holds several, since their gradients differ in size. Those of
+    a bank are numbered by slot."""
+    if name.endswith("qkvo_w"):
+        return {f"{name}[{m}]": part for m, part in zip("QKVO", tensor.reshape(4, -1))}
+    if name not in BANKS:
         return {name: tensor}
-    return {f"{name}[{m}]": part for m, part in zip("QKVO", tensor.reshape(4, -1))}
+    return {f"{name}[{slot}.{m}]": part for slot, matrices in enumerate(tensor)
+            for m, part in zip(BANKS[name], matrices.reshape(len(BANKS[name]), -1))}
 
 
 def errors(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float, float]:

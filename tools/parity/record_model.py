@@ -47,11 +47,12 @@ class Stage:
     long_window: int
     attention_scale: float
     frequencies: torch.Tensor  # f32 [head_dim / 2]
+    loss_weights: tuple[float, ...] = (1.0,)  # of the tokens 1, 2, ... ahead
 
 
 def is_bf16(name: str) -> bool:
     """Whether the record stores the weight in bf16."""
-    return name.endswith(".weight")
+    return name.endswith((".weight", "_bank"))
 
 
 def rms(x: torch.Tensor) -> torch.Tensor:
@@ -96,9 +97,10 @@ class Fp8Head(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        ctx.x_scale = math.sqrt(x.shape[-1]) / 448
-        ctx.w_scale = 2.0**-9
+    def forward(ctx, x: torch.Tensor, w: torch.Tensor, x_scale: float, w_scale: float,
+                grad_scale: float) -> torch.Tensor:
+        """x [..., D], w [V, D]."""
+        ctx.x_scale, ctx.w_scale, ctx.grad_scale = x_scale, w_scale, grad_scale
         x8 = saturated(x.float() / ctx.x_scale, torch.float8_e4m3fn)
         w8 = saturated(w.float() / ctx.w_scale, torch.float8_e4m3fn)
         ctx.save_for_backward(x8, w8)
@@ -108,10 +110,11 @@ class Fp8Head(torch.autograd.Function):
     @staticmethod
     def backward(ctx, dlogits: torch.Tensor):
         x8, w8 = ctx.saved_tensors
-        scale = 1 / 448
+        scale = ctx.grad_scale
         g8 = saturated(dlogits.float() / scale, torch.float8_e5m2)
         dx = (scale * ctx.w_scale * (g8 @ w8)).to(ctx.x_dtype)
-        return dx, ctx.x_scale * scale * (g8.flatten(0, -2).T @ x8.flatten(0, -2))
+        dw = ctx.x_scale * scale * (g8.flatten(0, -2).T @ x8.flatten(0, -2))
+        return dx, dw, None, None, None
 
 
 class RecordModel:
@@ -209,7 +212,8 @@ class RecordModel:
         if backout is not None:
             lambda_b = self.w["scalars"][5 * LAYERS + 1]
             x = self.round(x.float() - lambda_b * saved[backout].float())
-        logits = Fp8Head.apply(self.round(rms(x)), self.w["lm_head.weight"]).float()
+        logits = Fp8Head.apply(self.round(rms(x)), self.w["lm_head.weight"],
+                               math.sqrt(self.dim) / 448, 2.0**-9, 1 / 448).float()
         z = 30 * (logits / 7.5).sigmoid()
         return z.logsumexp(-1) - z.gather(-1, batch.targets[..., None])[..., 0]
 

@@ -8,7 +8,7 @@ import math
 import torch
 
 from record_model import Stage
-from records import Record
+from records import Record, UnifiedRecord
 
 MOMENTUM_STEPS = 300
 LONG_BLOCKS = (3, 7, 11)
@@ -19,7 +19,7 @@ FINAL_BLOCKS = 13  # of the extension, if it has a window of its own
 class Schedule:
     """A run of `total` steps with the course of the record's."""
 
-    record: Record
+    record: Record | UnifiedRecord
     total: int
     head_dim: int = 128
     block_tokens: int = 128
@@ -46,6 +46,14 @@ class Schedule:
         elif left < self.momentum_cooldown:
             t = left / self.momentum_cooldown
         return 0.85 + 0.10 * t
+
+    def rates(self, step: int) -> dict[str, float]:
+        """What the optimizer's step takes besides gradients and step."""
+        return {"lr_multiplier": self.lr_multiplier(step), "momentum": self.momentum(step)}
+
+    def batch_tokens(self, step: int) -> int:
+        """The same at every step here."""
+        return self.record.batch_tokens
 
     def long_blocks(self, step: int) -> int:
         if self.record.final_in_extension:

@@ -18,15 +18,30 @@ class Record:
     matrix_lr: float
     c_fc_factor: float
     normuon: bool  # and Polar Express in place of Newton-Schulz
+    batch_tokens: int
+
+
+@dataclasses.dataclass(frozen=True)
+class UnifiedRecord:
+    """The later family: see unified_model.py and its neighbours."""
+
+    scheduled: int
+    extension: int
+    momentum_cooldown: int
+    batch_tokens: tuple[int, int, int]  # in the thirds of the scheduled steps
+    final_in_extension: bool = True
 
 
 RECORDS = {
     "muon_custom_sizing": Record(
         scalars=72, backout_layer=None, scheduled=1640, extension=40, momentum_cooldown=0,
         final_in_extension=False, beta1=0.8, adam_every=1, matrix_lr=0.05, c_fc_factor=1,
-        normuon=False),
+        normuon=False, batch_tokens=393216),
     "fix_muon_lr": Record(
         scalars=62, backout_layer=8, scheduled=2245, extension=40, momentum_cooldown=50,
         final_in_extension=True, beta1=0.65, adam_every=2, matrix_lr=0.03, c_fc_factor=2,
-        normuon=True),
+        normuon=True, batch_tokens=262144),
+    "unified_optimizers": UnifiedRecord(
+        scheduled=1725, extension=40, momentum_cooldown=50,
+        batch_tokens=(131072, 262144, 393216)),
 }

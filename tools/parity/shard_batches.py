@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -50,24 +50,27 @@ def _slot(tokens: np.ndarray, bos: np.ndarray, at: int, slot_tokens: int,
     return np.concatenate(parts), starts, at
 
 
-def global_batches(files: list[str], slots: int, slot_tokens: int,
+def global_batches(files: list[str], slots: int, slot_tokens: Callable[[int], int],
                    max_doc_len: int = 2048, epochs: int = 1) -> Iterator[Batch]:
-    """All batches in order; one that a shard's end cuts off is dropped as a whole."""
+    """All batches in order; one that a shard's end cuts off is dropped as a whole. slot_tokens:
+    the size of the slots of each batch by its number."""
+    number = 0
     for path in files * epochs:
         tokens = read_shard(path)
         bos = np.flatnonzero(tokens == BOS)
         at = 0
         while True:
-            built = []
+            built, size = [], slot_tokens(number)
             for _ in range(slots):
-                slot = _slot(tokens, bos, at, slot_tokens, max_doc_len)
+                slot = _slot(tokens, bos, at, size, max_doc_len)
                 if slot is None:
                     break
                 built.append(slot)
                 at = slot[2]
             if len(built) < slots:
                 break
-            yield _stacked(built, slot_tokens)
+            number += 1
+            yield _stacked(built, size)
 
 
 def _stacked(built: list[tuple[np.ndarray, list[int], int]], slot_tokens: int) -> Batch:

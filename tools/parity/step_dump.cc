@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "comm/communicator.h"
 #include "comm/local/local.h"
@@ -36,13 +37,14 @@ std::string GradientName(int batch, const Parameter& parameter) {
   return absl::StrCat("grad.", batch, ".", parameter.spec.name);
 }
 
-absl::StatusOr<std::unique_ptr<data::TrainLoader>> OpenLoader(const TrainConfig& config) {
+absl::StatusOr<std::unique_ptr<data::TrainLoader>> OpenLoader(const TrainConfig& config,
+                                                              int64_t schedule_step) {
   data::LoaderOptions options;
   options.files = config.train_files;
-  options.batch = config.batch_options();
+  options.stages = {{0, config.batch_options(config.slot_tokens(schedule_step))}};
   options.token_map = config.token_map;
   options.epochs = config.epochs;
-  return data::TrainLoader::Create(options, {});
+  return data::TrainLoader::Create(options, {}, 0);
 }
 
 void AddRows(const std::string& name, const data::GlobalBatch& batch,
@@ -104,7 +106,7 @@ class Step {
     const sched::StepPlan plan = sched::PlanStep(schedules, options_.schedule_step);
     passes_->SetRotary(Rotary(), queue_);
     weights_->ZeroGradients(queue_);
-    passes_->Run(batch, plan.windows, parameters(), losses_, queue_);
+    passes_->Run(batch, plan, parameters(), losses_, queue_);
     AddF32(absl::StrCat("loss.", k), losses_, {losses_.size()}, out, queue_);
     for (const Parameter& parameter : parameters()) {
       AddF32(GradientName(k, parameter), parameter.grad, parameter.spec.shape, out, queue_);
@@ -129,7 +131,8 @@ class Step {
         sched::PlanStep(config_.recipe.schedules, options_.schedule_step + k);
     return optimizer_->Step({.lr_multiplier = plan.lr_multiplier,
                              .momentum = plan.momentum,
-                             .step = options_.schedule_step + k},
+                             .step = options_.schedule_step + k,
+                             .tied = plan.tied},
                             /*guard=*/{}, queue_);
   }
 
@@ -164,13 +167,19 @@ std::map<std::string, std::string> Metadata(const TrainConfig& config,
                                             const StepDumpOptions& options,
                                             const sched::Rotary& rotary) {
   const sched::Schedules& schedules = config.recipe.schedules;
-  const sched::Windows windows = sched::PlanStep(schedules, options.schedule_step).windows;
+  const sched::StepPlan plan = sched::PlanStep(schedules, options.schedule_step);
+  const sched::Windows& windows = plan.windows;
   return {{"total_steps", absl::StrCat(config.total_steps())},
           {"schedule_step", absl::StrCat(options.schedule_step)},
           {"block_tokens", absl::StrCat(schedules.window.block_tokens)},
           {"short_window", absl::StrCat(windows.short_tokens)},
           {"long_window", absl::StrCat(windows.long_tokens)},
           {"attention_scale", absl::StrFormat("%.17g", rotary.attn_scale)},
+          {"loss_weights", absl::StrJoin(plan.loss_weights, ",",
+                                         [](std::string* out, float weight) {
+                                           absl::StrAppendFormat(out, "%.9g", weight);
+                                         })},
+          {"tied", plan.tied ? "1" : "0"},
           {"batches", absl::StrCat(options.batches)}};
 }
 
@@ -178,7 +187,8 @@ std::map<std::string, std::string> Metadata(const TrainConfig& config,
 
 absl::StatusOr<SafetensorsFile> DumpStep(const TrainConfig& config, const StepDumpOptions& options,
                                          kernels::Backend& backend, Queue& queue) {
-  ABSL_ASSIGN_OR_RETURN(const std::unique_ptr<data::TrainLoader> loader, OpenLoader(config));
+  ABSL_ASSIGN_OR_RETURN(const std::unique_ptr<data::TrainLoader> loader,
+                        OpenLoader(config, options.schedule_step));
   Step step(config, options, queue);
   ABSL_RETURN_IF_ERROR(step.Load(backend));
   SafetensorsFile file;

@@ -5,9 +5,9 @@
     torch_record.py update --init F --grads DUMP --out OUT [--device cuda]
     torch_record.py train  --init F | --seed S  --train_files GLOBS --steps N --metrics OUT
 
-Each takes --record muon_custom_sizing (the default) or fix_muon_lr. DUMP is a file of
-//tools/parity:dump_step: global batches and our gradients of them. Gradients in files are sums over
-slots of the gradients of summed losses; the optimizers divide by the slots.
+Each takes --record muon_custom_sizing (the default), fix_muon_lr or unified_optimizers. DUMP is a
+file of //tools/parity:dump_step: global batches and our gradients of them. Gradients in files are
+sums over slots of the gradients of summed losses; the optimizers divide by the slots.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 import shard_batches
-from record_model import Batch, RecordModel, Weights, add_gradients
-from record_optimizer import RecordOptimizer
+from families import family_of
+from record_model import Batch, Weights, add_gradients
 from record_schedule import Schedule
-from records import RECORDS, Record
-from record_weights import initial_weights, load_weights, save_weights, stored
+from record_weights import load_weights, save_weights, stored
+from records import RECORDS
 
 DTYPES = {"bf16": torch.bfloat16, "f32": torch.float32}
 
@@ -35,23 +35,42 @@ def gradients_of(weights: Weights) -> Weights:
     return {n: torch.zeros_like(w) if w.grad is None else w.grad for n, w in weights.items()}
 
 
-def schedule_of(record: Record, metadata: dict[str, str], head_dim: int) -> Schedule:
-    return Schedule(record, int(metadata["total_steps"]), head_dim, int(metadata["block_tokens"]))
+def schedule_of(record: str, metadata: dict[str, str], head_dim: int) -> Schedule:
+    return family_of(record).schedule(RECORDS[record], int(metadata["total_steps"]), head_dim,
+                                      int(metadata["block_tokens"]))
 
 
 def check_stage(schedule: Schedule, step: int, metadata: dict[str, str]) -> None:
-    """The dump was made with the windows and scale that this program computes on its own."""
+    """The dump was made with the windows, scale and loss weights that this program computes on its
+    own. Weights that are 0 at the end do not count."""
     stage = schedule.stage(step)
-    ours = (int(metadata["short_window"]), int(metadata["long_window"]))
+    windows = (int(metadata["short_window"]), int(metadata["long_window"]))
     scale = float(metadata["attention_scale"])
-    if ours != (stage.short_window, stage.long_window) or abs(
-            scale / stage.attention_scale - 1) > 1e-6:
-        raise ValueError(f"windows {ours}, scale {scale} in the file, {stage} by the formulas")
+    weights = [float(w) for w in metadata.get("loss_weights", "1").split(",")]
+    while weights[-1] == 0:
+        weights.pop()
+    if (windows != (stage.short_window, stage.long_window)
+            or abs(scale / stage.attention_scale - 1) > 1e-6
+            or len(weights) != len(stage.loss_weights)
+            or any(abs(a / b - 1) > 1e-5 for a, b in zip(weights, stage.loss_weights))):
+        raise ValueError(f"windows {windows}, scale {scale}, loss weights {weights} in the file, "
+                         f"{stage} by the formulas")
+
+
+def check_tying(rates: dict[str, float], metadata: dict[str, str]) -> None:
+    """Of the first update. Records without tying need not say so."""
+    tied = metadata.get("tied", "0")
+    if tied not in ("0", "1") or (tied == "1") != rates.get("tied", False):
+        raise ValueError(f"tied is {tied} in the file, {rates} by the formulas")
+
+
+def drawn_weights(args: argparse.Namespace, dense: bool) -> Weights:
+    return family_of(args.record).initial_weights(RECORDS[args.record], args.vocab, args.dim,
+                                                  args.heads, args.mlp_dim, args.seed, dense)
 
 
 def run_init(args: argparse.Namespace) -> None:
-    save_weights(args.out, initial_weights(RECORDS[args.record], args.vocab, args.dim, args.heads,
-                                           args.mlp_dim, args.seed, args.dense))
+    save_weights(args.out, drawn_weights(args, args.dense))
 
 
 def run_grads(args: argparse.Namespace) -> None:
@@ -59,8 +78,9 @@ def run_grads(args: argparse.Namespace) -> None:
     with safe_open(args.tokens, "pt") as dump:
         metadata = dump.metadata()
         weights = load_weights(args.init, args.device)
-        model = RecordModel(weights, RECORDS[args.record], DTYPES[args.precision])
-        schedule = schedule_of(model.record, metadata, model.head_dim)
+        model = family_of(args.record).model(weights, RECORDS[args.record],
+                                             DTYPES[args.precision])
+        schedule = schedule_of(args.record, metadata, model.head_dim)
         step = int(metadata["schedule_step"])
         check_stage(schedule, step, metadata)
         for k in range(int(metadata["batches"])):
@@ -79,16 +99,17 @@ def run_update(args: argparse.Namespace) -> None:
     with safe_open(args.grads, "pt") as dump:
         metadata = dump.metadata()
         weights = load_weights(args.init, args.device)
-        model = RecordModel(weights, RECORDS[args.record])
-        schedule = schedule_of(model.record, metadata, model.head_dim)
+        family, record = family_of(args.record), RECORDS[args.record]
+        head_dim = family.model(weights, record).head_dim
+        schedule = schedule_of(args.record, metadata, head_dim)
         step = int(metadata["schedule_step"])
-        optimizer = RecordOptimizer({n: w.detach() for n, w in weights.items()}, model.record)
+        check_tying(schedule.rates(step), metadata)
+        optimizer = family.optimizer({n: w.detach() for n, w in weights.items()}, record)
         for k in range(int(metadata["batches"])):
             slots = len(dump.get_tensor(f"tokens.{k}"))
             mean = {n: dump.get_tensor(f"grad.{k}.{n}").to(args.device).reshape(w.shape) / slots
                     for n, w in weights.items()}
-            optimizer.step(mean, step + k, schedule.lr_multiplier(step + k),
-                           schedule.momentum(step + k))
+            optimizer.step(mean, step + k, **schedule.rates(step + k))
     save_file({f"after.{n}": stored(n, w) for n, w in optimizer.w.items()}, args.out, metadata)
 
 
@@ -96,15 +117,16 @@ def run_train(args: argparse.Namespace) -> None:
     if args.init:
         weights = load_weights(args.init, args.device)
     else:
-        drawn = initial_weights(RECORDS[args.record], args.vocab, args.dim, args.heads,
-                                args.mlp_dim, args.seed, False)
-        weights = {n: w.to(args.device).float().requires_grad_(True) for n, w in drawn.items()}
-    model = RecordModel(weights, RECORDS[args.record], DTYPES[args.precision])
-    optimizer = RecordOptimizer({n: w.detach() for n, w in weights.items()}, model.record)
-    schedule = Schedule(model.record, args.steps, model.head_dim, args.block_tokens)
+        weights = {n: w.to(args.device).float().requires_grad_(True)
+                   for n, w in drawn_weights(args, dense=False).items()}
+    family, record = family_of(args.record), RECORDS[args.record]
+    model = family.model(weights, record, DTYPES[args.precision])
+    optimizer = family.optimizer({n: w.detach() for n, w in weights.items()}, record)
+    schedule = family.schedule(record, args.steps, model.head_dim, args.block_tokens)
+    batch_tokens = lambda step: args.batch_tokens or schedule.batch_tokens(step)
     batches = shard_batches.global_batches(
-        shard_batches.find_shards(args.train_files), args.slots, args.batch_tokens // args.slots,
-        args.max_seq_len, args.epochs)
+        shard_batches.find_shards(args.train_files), args.slots,
+        lambda step: batch_tokens(step) // args.slots, args.max_seq_len, args.epochs)
     with open(args.metrics, "w", encoding="utf-8") as metrics:
         for step in range(args.steps):
             batch = next(batches, None)
@@ -115,12 +137,12 @@ def run_train(args: argparse.Namespace) -> None:
                             for t in (batch.tokens, batch.targets, batch.boundaries)))
             losses = add_gradients(model, batch, schedule.stage(step), args.slots_per_pass)
             mean = {n: g / args.slots for n, g in gradients_of(weights).items()}
-            optimizer.step(mean, step, schedule.lr_multiplier(step), schedule.momentum(step))
+            optimizer.step(mean, step, **schedule.rates(step))
             for w in weights.values():
                 w.grad = None
-            record = {"step": step + 1, "loss": losses.double().sum().item() / args.batch_tokens,
-                      "step_ms": 1000 * (time.monotonic() - start)}
-            metrics.write(json.dumps(record) + "\n")
+            row = {"step": step + 1, "loss": losses.double().sum().item() / batch_tokens(step),
+                   "step_ms": 1000 * (time.monotonic() - start)}
+            metrics.write(json.dumps(row) + "\n")
             metrics.flush()
 
 
@@ -159,8 +181,10 @@ def parse(argv: list[str]) -> argparse.Namespace:
     train.add_argument("--init", default="", help="initial weights; else drawn from --seed")
     train.add_argument("--train_files", required=True)
     train.add_argument("--metrics", required=True)
-    for flag, value in (("steps", 100), ("batch_tokens", 16384), ("slots", 8), ("epochs", 1),
-                        ("max_seq_len", 2048), ("block_tokens", 128)):
+    train.add_argument("--batch_tokens", type=int, default=16384,
+                       help="of every step; 0: the record's")
+    for flag, value in (("steps", 100), ("slots", 8), ("epochs", 1), ("max_seq_len", 2048),
+                        ("block_tokens", 128)):
         train.add_argument(f"--{flag}", type=int, default=value)
     add_size_flags(train)
     add_pass_flags(train)

@@ -24,7 +24,13 @@ absl::StatusOr<Recipe> DemoOf(Recipe full, int64_t steps) {
   demo.schedules = sched::Rescaled(demo.schedules, steps);
   demo.schedules.window.block_tokens = 16;
   demo.schedules.rotary.head_dim = 64;
-  demo.schedules.batch.stages[0].tokens = 4'096;
+  // 4,096 on average over the stages.
+  int64_t sum = 0;
+  for (const sched::BatchStage& stage : demo.schedules.batch.stages) sum += stage.tokens;
+  const auto stages = static_cast<int64_t>(demo.schedules.batch.stages.size());
+  for (sched::BatchStage& stage : demo.schedules.batch.stages) {
+    stage.tokens = 4'096 * stages * stage.tokens / sum;
+  }
   demo.schedules.validation.every = 10;
   return demo;
 }

@@ -4,6 +4,7 @@
 #include "absl/strings/str_join.h"
 #include "tools/recipes/fix_muon_lr.h"
 #include "tools/recipes/muon_custom_sizing.h"
+#include "tools/recipes/unified_optimizers.h"
 
 namespace tools {
 namespace {
@@ -15,6 +16,8 @@ struct Row {
 };
 
 constexpr Row kRecipes[] = {
+    {"unified_optimizers", "full", UnifiedOptimizers},
+    {"unified_optimizers", "demo", UnifiedOptimizersDemo},
     {"muon_custom_sizing", "full", MuonCustomSizing},
     {"muon_custom_sizing", "demo", MuonCustomSizingDemo},
     {"fix_muon_lr", "full", FixMuonLR},

@@ -75,7 +75,9 @@ TEST_P(DemoTest, IsTheSameRecipe) {
   EXPECT_TRUE(model::Validate(demo->model).ok());
 }
 
-INSTANTIATE_TEST_SUITE_P(Records, DemoTest, testing::Values("muon_custom_sizing", "fix_muon_lr"));
+INSTANTIATE_TEST_SUITE_P(Records, DemoTest,
+                         testing::Values("unified_optimizers", "muon_custom_sizing",
+                                         "fix_muon_lr"));
 
 Recipe RecordB() { return FindRecipe("fix_muon_lr", "full", 50304).value(); }
 
@@ -153,7 +155,7 @@ TEST(RecordB, T1_47_Updates) {
 
 TEST(Recipe, UnknownNamesAreAnsweredWithTheKnownOnes) {
   const absl::Status record = FindRecipe("muon", "full", 128).status();
-  EXPECT_NE(record.message().find("there is muon_custom_sizing, fix_muon_lr"),
+  EXPECT_NE(record.message().find("there is unified_optimizers, muon_custom_sizing, fix_muon_lr"),
             absl::string_view::npos)
       << record;
   const absl::Status preset = FindRecipe("muon_custom_sizing", "tiny", 128).status();

@@ -28,37 +28,31 @@ absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(
     const model::GptConfig& config, const sched::Schedules& schedules, int64_t step,
     const std::vector<kernels::Parameter>& parameters, int64_t context_tokens, int32_t classes,
     kernels::Backend& backend, kernels::Queue& queue) {
-  ABSL_ASSIGN_OR_RETURN(RotaryTable rotary,
-                        RotaryTable::Create(context_tokens, config.head_dim, backend));
+  ABSL_ASSIGN_OR_RETURN(RotaryTable rotary, RotaryTable::Create(config, context_tokens, backend));
   std::unique_ptr<Sampler> sampler(new Sampler(parameters, classes, std::move(rotary), queue));
   sampler->rotary_.Set(sched::RotaryAt(schedules.rotary, schedules.window, schedules.run, step),
                        queue);
   sampler->windows_ = sched::WindowsAt(schedules.window, schedules.run, step);
   constexpr int64_t kBoundaries = 2;  // one document
-  sampler->gpt_ =
-      std::make_unique<model::Gpt>(config, model::PassShape{.slots = 1,
-                                                            .slot_tokens = context_tokens,
-                                                            .max_boundaries = kBoundaries,
-                                                            .train = false});
+  const model::PassShape shape{
+      .slots = 1, .slot_tokens = context_tokens, .max_boundaries = kBoundaries, .train = false};
+  sampler->gpt_ = std::make_unique<model::Gpt>(config, shape);
   kernels::ArenaPlan plan;
   sampler->gpt_->Plan(plan, queue);
-  const kernels::TensorId tokens = plan.Add("sample tokens", DType::kI32, {1, context_tokens});
-  const kernels::TensorId boundaries = plan.Add("boundaries", DType::kI32, {1, kBoundaries});
+  sampler->input_.Plan(config, shape, plan);
   const kernels::TensorId logits = plan.Add("logits", DType::kF32, {1, 1, config.vocab_size});
   ABSL_ASSIGN_OR_RETURN(sampler->arena_, kernels::Arena::Create(plan, backend));
   sampler->gpt_->Bind(sampler->arena_);
-  sampler->tokens_ = sampler->arena_.Get(tokens);
-  sampler->boundaries_ = sampler->arena_.Get(boundaries);
+  sampler->input_.Bind(sampler->arena_);
   sampler->logits_ = sampler->arena_.Get(logits);
-  const int32_t whole[kBoundaries] = {0, static_cast<int32_t>(context_tokens)};
-  queue.Upload(whole, sampler->boundaries_);
-  sampler->gpt_->RoundWeights(parameters, queue);
+  sampler->input_.UploadBoundaries(0, {0, static_cast<int32_t>(context_tokens)}, queue);
+  sampler->gpt_->PrepareWeights(parameters, queue);
   return sampler;
 }
 
 absl::StatusOr<std::vector<int32_t>> Sampler::Generate(const std::vector<int32_t>& prompt,
                                                        int32_t stop, const SampleOptions& options) {
-  const int64_t room = tokens_.size();
+  const int64_t room = input_.tokens().size();
   if (prompt.empty() || static_cast<int64_t>(prompt.size()) >= room) {
     return absl::InvalidArgumentError(
         absl::StrCat("a prompt of ", prompt.size(), " tokens: must have 1 to ", room - 1));
@@ -88,17 +82,9 @@ int32_t Sampler::Next(const std::vector<int32_t>& context, double temperature,
                       std::mt19937_64& random) {
   // What stands behind the context does not matter: attention and smear look back only.
   std::vector<int32_t> padded = context;
-  padded.resize(tokens_.size(), 0);
-  queue_.Upload(padded.data(), tokens_);
-  const model::PassInput input{.tokens = tokens_,
-                               .targets = {},
-                               .boundaries = boundaries_,
-                               .short_window_tokens = windows_.short_tokens,
-                               .long_window_tokens = windows_.long_tokens,
-                               .attention_scale = rotary_.attention_scale(),
-                               .cos = rotary_.cos(),
-                               .sin = rotary_.sin()};
-  gpt_->Hidden(input, parameters_, queue_);
+  padded.resize(input_.tokens().size(), 0);
+  queue_.Upload(padded.data(), input_.tokens());
+  gpt_->Hidden(input_.Input(windows_, rotary_), parameters_, queue_);
   gpt_->Logits(parameters_, 0, static_cast<int64_t>(context.size()) - 1, logits_, queue_);
   std::vector<float> logits(logits_.size());
   queue_.Download(logits_, logits.data());

@@ -14,6 +14,7 @@
 #include "kernels/queue.h"
 #include "model/gpt.h"
 #include "sched/schedules.h"
+#include "tools/trainer/pass_input.h"
 #include "tools/trainer/rotary_table.h"
 
 namespace tools {
@@ -54,7 +55,8 @@ class Sampler {
   sched::Windows windows_;
   std::unique_ptr<model::Gpt> gpt_;
   kernels::Arena arena_;
-  kernels::Tensor tokens_, boundaries_, logits_;
+  PassInputTensors input_;
+  kernels::Tensor logits_;
 };
 
 // Draws an index with probability proportional to exp(logit / temperature), or the first of the

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "data/corpus/demo_corpus.h"
 #include "data/shard.h"
 #include "data/token_map.h"
@@ -144,9 +145,9 @@ absl::Status Override(const TrackFlags& flags, Recipe* recipe) {
   return sched::Validate(schedules);
 }
 
-absl::Status CheckShape(const Recipe& recipe, int64_t world_size, int64_t slots_per_pass) {
+absl::Status CheckShape(const Recipe& recipe, const TrackFlags& flags) {
   const DataRule& rule = recipe.data;
-  const int64_t batch = recipe.schedules.batch.stages.front().tokens;
+  const int64_t world_size = flags.world_size, slots_per_pass = flags.slots_per_pass;
   if (world_size > rule.slots) {
     return BadFlag(
         "world_size", world_size,
@@ -157,9 +158,16 @@ absl::Status CheckShape(const Recipe& recipe, int64_t world_size, int64_t slots_
     return BadFlag("slots_per_pass", slots_per_pass,
                    absl::StrCat("more than the ", rule.slots, " slots of a batch"));
   }
-  if (batch % rule.slots != 0 || (batch / rule.slots) % 16 != 0) {
+  if (flags.deterministic && slots_per_pass > 1 &&
+      recipe.model.style == model::WeightStyle::kBanks) {
+    return BadFlag("slots_per_pass", slots_per_pass,
+                   absl::StrCat("deterministic runs of ", recipe.record,
+                                " have one slot a pass; leave the flag out"));
+  }
+  for (const sched::BatchStage& stage : recipe.schedules.batch.stages) {
+    if (stage.tokens % (16 * rule.slots) == 0) continue;
     return BadFlag(
-        "batch_tokens", batch,
+        "batch_tokens", stage.tokens,
         absl::StrCat("does not divide into ", rule.slots,
                      " slots of a multiple of 16 tokens; use a multiple of ", 16 * rule.slots));
   }
@@ -175,6 +183,13 @@ absl::Status CheckShape(const Recipe& recipe, int64_t world_size, int64_t slots_
 // docs/benchmarks.md has the figures.
 int DefaultSlotsPerPass(const Device& device, const Recipe& recipe) {
   return device.kind == "cuda" ? std::min(2, recipe.data.slots) : 1;
+}
+
+// "131072, 262144, 393216"
+std::string BatchText(const sched::BatchSchedule& batch) {
+  return absl::StrJoin(batch.stages, ", ", [](std::string* out, const sched::BatchStage& stage) {
+    absl::StrAppend(out, stage.tokens);
+  });
 }
 
 absl::Status PrepareOutDir(const std::string& out_dir) {
@@ -216,7 +231,7 @@ absl::StatusOr<Configured> Configure(const TrackFlags& flags) {
   ABSL_ASSIGN_OR_RETURN(
       config.recipe, FindRecipe(flags.record, preset, PaddedVocab(config.token_map.vocab_size())));
   ABSL_RETURN_IF_ERROR(Override(flags, &config.recipe));
-  ABSL_RETURN_IF_ERROR(CheckShape(config.recipe, flags.world_size, flags.slots_per_pass));
+  ABSL_RETURN_IF_ERROR(CheckShape(config.recipe, flags));
   config.train_files = files.train;
   config.val_files = files.val;
   config.epochs = static_cast<int>(flags.epochs);
@@ -255,7 +270,7 @@ absl::StatusOr<Configured> Configure(const TrackFlags& flags) {
       files.built_in
           ? "the built-in corpus (fortunes, as GPT-2 byte tokens)"
           : absl::StrCat(files.train.size(), " training shards from ", files.train.front()),
-      "\n", config.total_steps(), " steps of ", config.slot_tokens() * config.recipe.data.slots,
+      "\n", config.total_steps(), " steps of ", BatchText(config.recipe.schedules.batch),
       " tokens in ", config.recipe.data.slots, " slots, ", config.world_size, " ranks on ",
       device.description, ", seed ", config.seed, config.deterministic ? ", deterministic" : "",
       sched::HasLegacyExtension(config.recipe.schedules) ? ", legacy schedule extension" : "");

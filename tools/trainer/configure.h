@@ -13,7 +13,7 @@ namespace tools {
 
 // One field per flag, under its name. 0 and "" mean "not given" unless said otherwise.
 struct TrackFlags {
-  std::string record = "muon_custom_sizing";
+  std::string record = "unified_optimizers";
   std::string preset;
   std::string train_files, val_files;
   int64_t steps = -1;  // -1: the record's; 0 evaluates and leaves

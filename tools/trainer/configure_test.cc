@@ -64,9 +64,9 @@ TEST_F(ConfigureTest, TheRecipeWithOverrides) {
   ASSERT_TRUE(configured.ok()) << configured.status();
   const TrainConfig& config = configured->config;
   EXPECT_EQ(config.total_steps(), 30);
-  EXPECT_EQ(config.slot_tokens(), 256);
-  EXPECT_EQ(config.batch_options().slots, 4);
-  EXPECT_EQ(config.batch_options().max_doc_len, 64);
+  EXPECT_EQ(config.slot_tokens(0), 256);
+  EXPECT_EQ(config.batch_options(256).slots, 4);
+  EXPECT_EQ(config.batch_options(256).max_doc_len, 64);
   EXPECT_EQ(config.slots_per_pass, 2);
   EXPECT_EQ(config.world_size, 3);
   EXPECT_EQ(config.recipe.data.val_tokens, 2048);
@@ -82,10 +82,11 @@ TEST_F(ConfigureTest, TheRecipeWithOverrides) {
 TEST_F(ConfigureTest, DefaultsAreTheRecipes) {
   const absl::StatusOr<Configured> configured = Configure(good_);
   ASSERT_TRUE(configured.ok()) << configured.status();
-  const Recipe recipe = *FindRecipe("muon_custom_sizing", "demo", 50304);
+  const Recipe recipe = *FindRecipe("unified_optimizers", "demo", 50304);
   const TrainConfig& config = configured->config;
   EXPECT_EQ(config.total_steps(), recipe.schedules.run.total());
   EXPECT_EQ(config.recipe.data.slots, recipe.data.slots);
+  EXPECT_EQ(config.recipe.record, "unified_optimizers");
   EXPECT_EQ(config.slots_per_pass, 1);
   TrackFlags none = good_;
   none.steps = 0;  // validates and leaves
@@ -200,11 +201,31 @@ TEST_F(ConfigureTest, BatchesThatDoNotDivide) {
   flags = good_;
   flags.out_dir = folder_ + "/out";
   flags.slots = 3;
-  ExpectRefused(flags, {"--batch_tokens=4096", "3 slots", "multiple of 48"});
+  ExpectRefused(flags, {"--batch_tokens=2048", "3 slots", "multiple of 48"});  // the first stage
   flags = good_;
   flags.out_dir = folder_ + "/out";
   flags.val_tokens = 5000;
   ExpectRefused(flags, {"--val_tokens=5000", "4096"});
+}
+
+// Small slots run as many at once as make up a large one's tokens and divide the rank's slots.
+TEST_F(ConfigureTest, SlotsAPassOfEachStage) {
+  TrackFlags flags = good_;
+  flags.slots_per_pass = 2;
+  const absl::StatusOr<Configured> configured = Configure(flags);
+  ASSERT_TRUE(configured.ok()) << configured.status();
+  const TrainConfig& config = configured->config;
+  EXPECT_EQ(config.slot_sizes(), (std::vector<int64_t>{256, 512, 768}));
+  EXPECT_EQ(config.pass_slots(256, 8), 4);  // of 6
+  EXPECT_EQ(config.pass_slots(512, 8), 2);  // of 3
+  EXPECT_EQ(config.pass_slots(512, 3), 3);
+  EXPECT_EQ(config.pass_slots(768, 8), 2);
+  EXPECT_EQ(config.pass_slots(768, 1), 1);
+  flags.deterministic = true;
+  ExpectRefused(flags, {"--slots_per_pass=2", "deterministic", "one slot a pass"});
+  flags.slots_per_pass = 0;
+  ASSERT_TRUE(Configure(flags).ok());
+  EXPECT_EQ(Configure(flags)->config.pass_slots(256, 8), 1);
 }
 
 TEST_F(ConfigureTest, FoldersOfCheckpoints) {

@@ -5,7 +5,6 @@
 
 #include "kernels/ops/elementwise.h"
 #include "third_party/absl_compat/status_macros.h"
-#include "tools/trainer/slot_upload.h"
 
 namespace tools {
 
@@ -24,28 +23,23 @@ absl::StatusOr<std::unique_ptr<Evaluator>> Evaluator::Create(const TrainConfig& 
                         data::ValidationStream::Create(config.val_files, slots, tokens, boundaries,
                                                        config.token_map));
   ABSL_ASSIGN_OR_RETURN(RotaryTable rotary,
-                        RotaryTable::Create(tokens, config.recipe.model.head_dim, backend));
+                        RotaryTable::Create(config.recipe.model, tokens, backend));
   std::unique_ptr<Evaluator> evaluator(
       new Evaluator(comm, std::move(stream), std::move(rotary), slots));
-  evaluator->gpt_ = std::make_unique<model::Gpt>(
-      config.recipe.model,
-      model::PassShape{
-          .slots = 1, .slot_tokens = tokens, .max_boundaries = boundaries, .train = false});
+  const model::PassShape shape{
+      .slots = 1, .slot_tokens = tokens, .max_boundaries = boundaries, .train = false};
+  evaluator->gpt_ = std::make_unique<model::Gpt>(config.recipe.model, shape);
   kernels::ArenaPlan plan;
   evaluator->gpt_->Plan(plan, queue);
+  evaluator->input_.Plan(config.recipe.model, shape, plan);
   const int64_t most = comm::SlotsOfRank(slots, comm.size(), 0).count();
-  const kernels::TensorId tokens_id = plan.Add("val tokens", DType::kI32, {1, tokens});
-  const kernels::TensorId targets_id = plan.Add("val targets", DType::kI32, {1, tokens});
-  const kernels::TensorId boundaries_id = plan.Add("val boundaries", DType::kI32, {1, boundaries});
   const kernels::TensorId losses_id = plan.Add("val losses", DType::kF32, {1, tokens});
   const kernels::TensorId sums_id = plan.Add("val sums", DType::kF32, {most});
   const kernels::TensorId all_id = plan.Add("all val sums", DType::kF32, {most * comm.size()});
   ABSL_ASSIGN_OR_RETURN(evaluator->arena_, kernels::Arena::Create(plan, backend));
   const kernels::Arena& arena = evaluator->arena_;
   evaluator->gpt_->Bind(arena);
-  evaluator->tokens_ = arena.Get(tokens_id);
-  evaluator->targets_ = arena.Get(targets_id);
-  evaluator->boundaries_ = arena.Get(boundaries_id);
+  evaluator->input_.Bind(arena);
   evaluator->losses_ = arena.Get(losses_id);
   evaluator->sums_ = arena.Get(sums_id);
   evaluator->all_sums_ = arena.Get(all_id);
@@ -56,7 +50,7 @@ absl::StatusOr<double> Evaluator::Run(const sched::Windows& windows,
                                       const std::vector<kernels::Parameter>& parameters,
                                       kernels::Queue& queue) {
   const comm::SlotRange run = comm::SlotsOfRank(slots_, comm_.size(), comm_.rank());
-  gpt_->RoundWeights(parameters, queue);
+  gpt_->PrepareWeights(parameters, queue);
   for (int slot = run.begin; slot < run.end; ++slot) {
     RunSlot(slot, sums_.Slice(slot - run.begin, 1), windows, parameters, queue);
   }
@@ -69,21 +63,13 @@ absl::StatusOr<double> Evaluator::Run(const sched::Windows& windows,
     const int count = comm::SlotsOfRank(slots_, comm_.size(), rank).count();
     for (int i = 0; i < count; ++i) total += sums[rank * sums_.size() + i];
   }
-  return total / static_cast<double>(slots_ * tokens_.size());
+  return total / static_cast<double>(slots_ * losses_.size());
 }
 
 void Evaluator::RunSlot(int slot, Tensor sum, const sched::Windows& windows,
                         const std::vector<kernels::Parameter>& parameters, kernels::Queue& queue) {
-  UploadSlot(stream_.Slot(slot), tokens_, targets_, boundaries_, queue);
-  const model::PassInput input{.tokens = tokens_,
-                               .targets = targets_,
-                               .boundaries = boundaries_,
-                               .short_window_tokens = windows.short_tokens,
-                               .long_window_tokens = windows.long_tokens,
-                               .attention_scale = rotary_.attention_scale(),
-                               .cos = rotary_.cos(),
-                               .sin = rotary_.sin()};
-  gpt_->Loss(input, parameters, losses_, queue);
+  input_.Upload(0, stream_.Slot(slot), queue);
+  gpt_->Loss(input_.Input(windows, rotary_), parameters, losses_, queue);
   kernels::RowSums(losses_, sum, queue);
 }
 

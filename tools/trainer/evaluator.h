@@ -16,6 +16,7 @@
 #include "kernels/queue.h"
 #include "model/gpt.h"
 #include "sched/window.h"
+#include "tools/trainer/pass_input.h"
 #include "tools/trainer/rotary_table.h"
 #include "tools/trainer/train_config.h"
 
@@ -50,7 +51,8 @@ class Evaluator {
   const int slots_;  // of the whole validation
   std::unique_ptr<model::Gpt> gpt_;
   kernels::Arena arena_;
-  kernels::Tensor tokens_, targets_, boundaries_, losses_, sums_, all_sums_;
+  PassInputTensors input_;
+  kernels::Tensor losses_, sums_, all_sums_;
 };
 
 }  // namespace tools

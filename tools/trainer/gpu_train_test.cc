@@ -17,8 +17,9 @@ namespace tools {
 namespace {
 
 // The kernels take heads of 64 or 128 features and slots of a multiple of 16 tokens.
-TrainConfig GpuConfig(const std::string& folder, int64_t steps) {
-  TrainConfig config = TestConfig(folder, steps, {.heads = 2, .head_dim = 64});
+TrainConfig GpuConfig(const std::string& folder, int64_t steps,
+                      const std::string& record = "muon_custom_sizing") {
+  TrainConfig config = TestConfig(folder, steps, {.heads = 2, .head_dim = 64}, record);
   config.device = "cuda";
   return config;
 }
@@ -34,11 +35,17 @@ std::vector<double> Numbers(const TestRun& run) {
   return numbers;
 }
 
+class GpuRecord : public ::testing::TestWithParam<const char*> {};
+
+INSTANTIATE_TEST_SUITE_P(Records, GpuRecord,
+                         ::testing::Values("muon_custom_sizing", "unified_optimizers"),
+                         [](const auto& info) { return std::string(info.param); });
+
 // Bit noise grows from the second update on (the gradients of some scalars are zero but for
 // rounding), so only the first two losses are equal to rounding; the curves stay close.
-TEST(GpuTrain, CurveIsTheCpus) {
+TEST_P(GpuRecord, CurveIsTheCpus) {
   const std::string folder = FreshFolder("gpu_curve");
-  TrainConfig config = GpuConfig(folder, 20);
+  TrainConfig config = GpuConfig(folder, 20, GetParam());
   config.threads = 0;
   config.save_init = folder + "/init.safetensors";
   const TestRun cuda = RunTraining(config);
@@ -56,9 +63,9 @@ TEST(GpuTrain, CurveIsTheCpus) {
   EXPECT_NEAR(cuda.val_loss, cpu.val_loss, 0.05);
 }
 
-TEST(GpuTrain, DeterministicRunsAreEqualBitForBit) {
+TEST_P(GpuRecord, DeterministicRunsAreEqualBitForBit) {
   const std::string folder = FreshFolder("gpu_bits");
-  const TrainConfig config = GpuConfig(folder, 8);
+  const TrainConfig config = GpuConfig(folder, 8, GetParam());
   const TestRun first = RunTraining(config);
   ASSERT_TRUE(first.status.ok()) << first.status;
   EXPECT_TRUE(RunTraining(config) == first);
@@ -76,18 +83,20 @@ TEST(GpuTrain, SlotsPerPassChangesNoBit) {
 }
 
 // A recorded graph must do what its ops do one by one: the traced run calls each of them.
-TEST(GpuTrain, RecordedStepsAreTheOpsOneByOne) {
+// With unified_optimizers over changes of batch size and windows, and the parting of head and
+// embedding.
+TEST_P(GpuRecord, RecordedStepsAreTheOpsOneByOne) {
   const std::string folder = FreshFolder("gpu_recorded");
-  const TrainConfig config = GpuConfig(folder, 6);
+  const TrainConfig config = GpuConfig(folder, 20, GetParam());
   const TestRun recorded = RunTraining(config);
   ASSERT_TRUE(recorded.status.ok()) << recorded.status;
-  RunTrace trace(TraceWindow{.skip = 0, .steps = 6});
+  RunTrace trace(TraceWindow{.skip = 0, .steps = 20});
   EXPECT_TRUE(RunTraining(config, &trace) == recorded);
 }
 
-TEST(GpuTrain, ResumedRunIsTheSameRun) {
+TEST_P(GpuRecord, ResumedRunIsTheSameRun) {
   const std::string folder = FreshFolder("gpu_resume");
-  TrainConfig config = GpuConfig(folder, 8);
+  TrainConfig config = GpuConfig(folder, 8, GetParam());
   config.out_dir = folder + "/out";
   config.checkpoint_every = 3;
   const TestRun whole = RunTraining(config);

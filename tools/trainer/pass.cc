@@ -1,12 +1,11 @@
 #include "tools/trainer/pass.h"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include "kernels/ops/elementwise.h"
+#include "third_party/absl_compat/check.h"
 #include "third_party/absl_compat/status_macros.h"
-#include "tools/trainer/slot_upload.h"
 
 namespace tools {
 
@@ -17,54 +16,84 @@ absl::StatusOr<std::unique_ptr<PassRunner>> PassRunner::Create(const TrainConfig
                                                                comm::SlotRange run,
                                                                kernels::Backend& backend,
                                                                const kernels::Queue& queue) {
-  ABSL_ASSIGN_OR_RETURN(
-      RotaryTable rotary,
-      RotaryTable::Create(config.slot_tokens(), config.recipe.model.head_dim, backend));
+  const std::vector<int64_t> sizes = config.slot_sizes();
+  ABSL_ASSIGN_OR_RETURN(RotaryTable rotary,
+                        RotaryTable::Create(config.recipe.model, sizes.back(), backend));
   std::unique_ptr<PassRunner> runner(new PassRunner(run, std::move(rotary)));
-  const int whole = std::min(config.slots_per_pass, run.count());
-  if (whole > 0) {
-    ABSL_RETURN_IF_ERROR(runner->AddShape(config, whole, backend, queue));
-    const int rest = run.count() % whole;
-    if (rest > 0) ABSL_RETURN_IF_ERROR(runner->AddShape(config, rest, backend, queue));
+  if (run.count() == 0) return runner;
+  std::vector<kernels::ArenaPlan> plans(sizes.size());
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    runner->stages_.push_back(PlanStage(config, sizes[i], run.count(), queue, plans[i]));
+  }
+  ABSL_ASSIGN_OR_RETURN(std::vector<kernels::Arena> arenas,
+                        kernels::Arena::CreateOverlapping(std::move(plans), backend));
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    Stage& stage = runner->stages_[i];
+    stage.activations = std::move(arenas[i]);
+    for (Shape& shape : stage.shapes) {
+      shape.gpt->Bind(stage.activations);
+      shape.input.Bind(stage.activations);
+      shape.losses = stage.activations.Get(shape.losses_id);
+    }
   }
   return runner;
 }
 
-absl::Status PassRunner::AddShape(const TrainConfig& config, int slots, kernels::Backend& backend,
-                                  const kernels::Queue& queue) {
-  const int64_t tokens = config.slot_tokens();
-  const int64_t boundaries = data::MaxDocuments(config.batch_options());
-  Shape shape;
-  shape.slots = slots;
-  shape.gpt = std::make_unique<model::Gpt>(
-      config.recipe.model,
-      model::PassShape{
-          .slots = slots, .slot_tokens = tokens, .max_boundaries = boundaries, .train = true});
-  kernels::ArenaPlan plan;
-  shape.gpt->Plan(plan, queue);
-  const kernels::TensorId tokens_id = plan.Add("tokens", DType::kI32, {slots, tokens});
-  const kernels::TensorId targets_id = plan.Add("targets", DType::kI32, {slots, tokens});
-  const kernels::TensorId boundaries_id = plan.Add("boundaries", DType::kI32, {slots, boundaries});
-  const kernels::TensorId losses_id = plan.Add("losses", DType::kF32, {slots, tokens});
-  ABSL_ASSIGN_OR_RETURN(shape.activations, kernels::Arena::Create(plan, backend));
-  shape.gpt->Bind(shape.activations);
-  shape.tokens = shape.activations.Get(tokens_id);
-  shape.targets = shape.activations.Get(targets_id);
-  shape.boundaries = shape.activations.Get(boundaries_id);
-  shape.losses = shape.activations.Get(losses_id);
-  shapes_.push_back(std::move(shape));
-  return absl::OkStatus();
+PassRunner::Stage PassRunner::PlanStage(const TrainConfig& config, int64_t slot_tokens,
+                                        int local_slots, const kernels::Queue& queue,
+                                        kernels::ArenaPlan& plan) {
+  Stage stage;
+  stage.slot_tokens = slot_tokens;
+  const int whole = config.pass_slots(slot_tokens, local_slots);
+  for (int slots : {whole, local_slots % whole}) {
+    if (slots == 0) continue;
+    const model::PassShape pass{
+        .slots = slots,
+        .slot_tokens = slot_tokens,
+        .max_boundaries = data::MaxDocuments(config.batch_options(slot_tokens)),
+        .train = true};
+    Shape shape;
+    shape.slots = slots;
+    shape.gpt = std::make_unique<model::Gpt>(config.recipe.model, pass);
+    shape.gpt->Plan(plan, queue);
+    shape.input.Plan(config.recipe.model, pass, plan);
+    shape.losses_id = plan.Add("losses", DType::kF32, {slots, slot_tokens});
+    stage.shapes.push_back(std::move(shape));
+  }
+  return stage;
 }
 
-void PassRunner::Run(const data::GlobalBatch& batch, const sched::Windows& windows,
+// Recordings of the stage before are of no more use, but the device may not be through with them.
+PassRunner::Stage& PassRunner::Enter(int64_t slot_tokens, kernels::Queue& queue) {
+  if (current_ != nullptr && current_->slot_tokens == slot_tokens) return *current_;
+  if (current_ != nullptr) {
+    queue.Synchronize();
+    for (Shape& shape : current_->shapes) shape.recordings.clear();
+  }
+  const auto found = std::find_if(stages_.begin(), stages_.end(), [&](const Stage& stage) {
+    return stage.slot_tokens == slot_tokens;
+  });
+  CHECK(found != stages_.end()) << "no memory was planned for slots of " << slot_tokens;
+  current_ = &*found;
+  return *current_;
+}
+
+void PassRunner::Run(const data::GlobalBatch& batch, const sched::StepPlan& plan,
                      const std::vector<kernels::Parameter>& parameters, Tensor slot_losses,
                      kernels::Queue& queue) {
-  for (Shape& shape : shapes_) shape.gpt->RoundWeights(parameters, queue);
+  if (run_.count() == 0) return;
+  Stage& stage = Enter(static_cast<int64_t>(batch.slots[run_.begin].inputs.size()), queue);
+  for (Shape& shape : stage.shapes) {
+    shape.gpt->PrepareWeights(parameters, queue);
+    shape.input.UploadLossWeights(plan.loss_weights, queue);
+  }
   for (int done = 0; done < run_.count();) {
-    Shape& shape = run_.count() - done >= shapes_.front().slots ? shapes_.front() : shapes_.back();
-    RunSlots(shape, done, batch, windows, parameters, slot_losses, queue);
+    const bool whole = run_.count() - done >= stage.shapes.front().slots;
+    Shape& shape = whole ? stage.shapes.front() : stage.shapes.back();
+    RunSlots(shape, done, batch, plan.windows, parameters, slot_losses, queue);
     done += shape.slots;
   }
+  stage.shapes.front().gpt->FinishGradients(parameters, queue);
 }
 
 void PassRunner::RunSlots(Shape& shape, int first, const data::GlobalBatch& batch,
@@ -72,8 +101,7 @@ void PassRunner::RunSlots(Shape& shape, int first, const data::GlobalBatch& batc
                           const std::vector<kernels::Parameter>& parameters, Tensor slot_losses,
                           kernels::Queue& queue) {
   for (int slot = 0; slot < shape.slots; ++slot) {
-    UploadSlot(batch.slots[run_.begin + first + slot], shape.tokens.Slice(slot, 1),
-               shape.targets.Slice(slot, 1), shape.boundaries.Slice(slot, 1), queue);
+    shape.input.Upload(slot, batch.slots[run_.begin + first + slot], queue);
   }
   const bool one_leaf = parameters.front().grad.dim(0) == 1;
   LossGrad(shape, one_leaf ? 0 : first, windows, parameters, queue);
@@ -84,15 +112,7 @@ void PassRunner::LossGrad(Shape& shape, int64_t leaf, const sched::Windows& wind
                           const std::vector<kernels::Parameter>& parameters,
                           kernels::Queue& queue) {
   const auto enqueue = [this, &shape, leaf, windows, &parameters, &queue] {
-    const model::PassInput input{.tokens = shape.tokens,
-                                 .targets = shape.targets,
-                                 .boundaries = shape.boundaries,
-                                 .short_window_tokens = windows.short_tokens,
-                                 .long_window_tokens = windows.long_tokens,
-                                 .attention_scale = rotary_.attention_scale(),
-                                 .cos = rotary_.cos(),
-                                 .sin = rotary_.sin()};
-    shape.gpt->LossGrad(input, parameters, leaf, shape.losses, queue);
+    shape.gpt->LossGrad(shape.input.Input(windows, rotary_), parameters, leaf, shape.losses, queue);
   };
   if (!recording_) return enqueue();
   const Constants constants{leaf, windows.short_tokens, windows.long_tokens,
@@ -113,9 +133,9 @@ void PassRunner::LossGrad(Shape& shape, int64_t leaf, const sched::Windows& wind
 }
 
 int64_t PassRunner::bytes() const {
-  int64_t bytes = rotary_.bytes();
-  for (const Shape& shape : shapes_) bytes += shape.activations.plan().bytes();
-  return bytes;
+  int64_t most = 0;
+  for (const Stage& stage : stages_) most = std::max(most, stage.activations.plan().bytes());
+  return rotary_.bytes() + most;
 }
 
 }  // namespace tools

@@ -16,7 +16,9 @@
 #include "kernels/parameter.h"
 #include "kernels/queue.h"
 #include "model/gpt.h"
+#include "sched/schedules.h"
 #include "sched/window.h"
+#include "tools/trainer/pass_input.h"
 #include "tools/trainer/rotary_table.h"
 #include "tools/trainer/train_config.h"
 
@@ -33,8 +35,8 @@ class PassRunner {
 
   // Adds the gradients of the rank's slots to the parameters' leaves, and writes the slots'
   // summed losses to the front of `slot_losses`, f32. Enqueues only: the device may be behind.
-  // `parameters` are the same in each call.
-  void Run(const data::GlobalBatch& batch, const sched::Windows& windows,
+  // `parameters` are the same in each call. The batch's slots have one of the config's sizes.
+  void Run(const data::GlobalBatch& batch, const sched::StepPlan& plan,
            const std::vector<kernels::Parameter>& parameters, kernels::Tensor slot_losses,
            kernels::Queue& queue);
 
@@ -55,19 +57,29 @@ class PassRunner {
     a.leaf = b.leaf;
     return a == b;
   }
-  // A model laid out for a number of slots. Two exist when that number does not divide the run.
+  // A model laid out for a number of slots.
   struct Shape {
     int slots = 0;
     std::unique_ptr<model::Gpt> gpt;
-    kernels::Arena activations;
-    kernels::Tensor tokens, targets, boundaries, losses;
+    PassInputTensors input;
+    kernels::TensorId losses_id;
+    kernels::Tensor losses;
     // Null after the first pass with these constants, which runs op by op.
     std::map<Constants, std::unique_ptr<kernels::Recording>> recordings;
   };
 
+  // What a batch with slots of one size needs: the whole pass, then the rest if it does not divide
+  // the run. Stages lie over each other in memory.
+  struct Stage {
+    int64_t slot_tokens = 0;
+    std::vector<Shape> shapes;
+    kernels::Arena activations;
+  };
+
   PassRunner(comm::SlotRange run, RotaryTable rotary) : run_(run), rotary_(std::move(rotary)) {}
-  absl::Status AddShape(const TrainConfig& config, int slots, kernels::Backend& backend,
-                        const kernels::Queue& queue);
+  static Stage PlanStage(const TrainConfig& config, int64_t slot_tokens, int local_slots,
+                         const kernels::Queue& queue, kernels::ArenaPlan& plan);
+  Stage& Enter(int64_t slot_tokens, kernels::Queue& queue);
   void RunSlots(Shape& shape, int first, const data::GlobalBatch& batch,
                 const sched::Windows& windows, const std::vector<kernels::Parameter>& parameters,
                 kernels::Tensor slot_losses, kernels::Queue& queue);
@@ -76,7 +88,8 @@ class PassRunner {
 
   const comm::SlotRange run_;
   RotaryTable rotary_;
-  std::vector<Shape> shapes_;  // the whole pass, then the rest if there is one
+  std::vector<Stage> stages_;
+  Stage* current_ = nullptr;
   bool recording_ = true;
 };
 

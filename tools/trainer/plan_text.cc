@@ -72,8 +72,11 @@ absl::StatusOr<std::string> MemoryText(const TrainConfig& config,
         .Plan(plan, *queue);
     return plan.bytes();
   };
-  const int64_t training = activations(std::min(config.slots_per_pass, slots), config.slot_tokens(),
-                                       data::MaxDocuments(config.batch_options()), true);
+  // Stages lie over each other; the one with the largest slots needs the most.
+  const int64_t slot_tokens = config.slot_sizes().back();
+  const int pass_slots = config.pass_slots(slot_tokens, slots);
+  const int64_t training = activations(pass_slots, slot_tokens,
+                                       data::MaxDocuments(config.batch_options(slot_tokens)), true);
   const int64_t validation =
       activations(1, rule.val_slot_tokens, config.val_max_documents(), false);
   std::string text = "memory of rank 0, MiB\n";
@@ -81,8 +84,7 @@ absl::StatusOr<std::string> MemoryText(const TrainConfig& config,
            {"weights", weights},
            {absl::StrCat("gradients, f32, ", leaves, leaves == 1 ? " leaf" : " leaves"),
             elements * 4 * leaves},
-           {absl::StrCat("activations, ", std::min(config.slots_per_pass, slots), " slots a pass"),
-            training},
+           {absl::StrCat("activations, ", pass_slots, " slots a pass"), training},
            {"validation, one slot", validation}}) {
     absl::StrAppend(&text, absl::StrFormat("  %-36s %12.1f\n", name, bytes / kMiB));
   }
@@ -97,17 +99,23 @@ absl::StatusOr<std::string> PlanText(const TrainConfig& config) {
   const optim::OptimizerConfig optimizer = optim::WithBuildChoices(recipe.optimizer);
   ABSL_ASSIGN_OR_RETURN(const optim::StepLayout layout, optim::PlanStep(optimizer, specs));
   ABSL_ASSIGN_OR_RETURN(const std::string memory, MemoryText(config, specs));
-  const int64_t batch = config.slot_tokens() * recipe.data.slots;
-  const double flops = static_cast<double>(model::TrainingFlopsPerToken(recipe.model)) * batch;
+  std::string steps;
+  for (const int64_t slot_tokens : config.slot_sizes()) {
+    const int64_t batch = slot_tokens * recipe.data.slots;
+    absl::StrAppend(
+        &steps, "step: ", Grouped(batch), " tokens in ", recipe.data.slots, " slots of ",
+        Grouped(slot_tokens), ", ",
+        absl::StrFormat("%.4g",
+                        static_cast<double>(model::TrainingFlopsPerToken(recipe.model)) * batch),
+        " dense FLOPs\n");
+  }
   return absl::StrCat(
       "record ", recipe.record, ", preset ", recipe.preset, "\n", ParametersText(specs), "\n",
-      optim::DescribeStep(layout, optimizer, specs, config.world_size), "\n", memory, "\n",
-      "step: ", Grouped(batch), " tokens in ", recipe.data.slots, " slots of ",
-      Grouped(config.slot_tokens()), "\n",
-      absl::StrFormat("dense FLOPs: %s a token forward, %s with backward, %.4g a step; attention "
-                      "and optimizer not counted\n",
+      optim::DescribeStep(layout, optimizer, specs, config.world_size), "\n", memory, "\n", steps,
+      absl::StrFormat("dense FLOPs: %s a token forward, %s with backward; attention and optimizer "
+                      "not counted\n",
                       Grouped(model::ForwardFlopsPerToken(recipe.model)),
-                      Grouped(model::TrainingFlopsPerToken(recipe.model)), flops));
+                      Grouped(model::TrainingFlopsPerToken(recipe.model))));
 }
 
 }  // namespace tools

@@ -47,7 +47,8 @@ absl::Status RankTrainer::Allocate(kernels::Backend& backend) {
   const Recipe& recipe = config_.recipe;
   run_ = comm::SlotsOfRank(recipe.data.slots, comm_.size(), comm_.rank());
   const int leaves = config_.deterministic ? run_.count() : 1;
-  ABSL_ASSIGN_OR_RETURN(weights_, model::ParameterArena::Create(recipe.model, leaves, backend));
+  ABSL_ASSIGN_OR_RETURN(weights_,
+                        model::ParameterArena::Create(recipe.model, leaves, backend, comm_.size()));
   ABSL_ASSIGN_OR_RETURN(passes_, PassRunner::Create(config_, run_, backend, queue_));
   ABSL_ASSIGN_OR_RETURN(evaluator_, Evaluator::Create(config_, comm_, backend, queue_));
   ABSL_ASSIGN_OR_RETURN(optimizer_, optim::ShardedOptimizer::Create(
@@ -172,7 +173,7 @@ absl::Status RankTrainer::Step(const sched::StepPlan& plan) {
   // Forward and backward of this rank's slots.
   trace_.Phase("forward+backward");
   optimizer_->ClearGradients(queue_);
-  passes_->Run(*batch, plan.windows, weights_->parameters(), losses_, queue_);
+  passes_->Run(*batch, plan, weights_->parameters(), losses_, queue_);
 
   // The guard falls on all ranks if something is not finite on one: from then on nothing changes.
   trace_.Phase("losses");
@@ -180,9 +181,11 @@ absl::Status RankTrainer::Step(const sched::StepPlan& plan) {
 
   // Scatter, update, gather.
   trace_.Phase("optimizer", kernels::OpPhase::kOptimizer);
-  ABSL_RETURN_IF_ERROR(optimizer_->Step(
-      {.lr_multiplier = plan.lr_multiplier, .momentum = plan.momentum, .step = step_}, guard_,
-      queue_));
+  ABSL_RETURN_IF_ERROR(optimizer_->Step({.lr_multiplier = plan.lr_multiplier,
+                                         .momentum = plan.momentum,
+                                         .step = step_,
+                                         .tied = plan.tied},
+                                        guard_, queue_));
   trace_.EndStep();
 
   in_flight_.push_back({.step = step_,

@@ -7,8 +7,10 @@
 
 namespace tools {
 
-absl::StatusOr<RotaryTable> RotaryTable::Create(int64_t positions, int64_t head_dim,
+absl::StatusOr<RotaryTable> RotaryTable::Create(const model::GptConfig& config, int64_t slot_tokens,
                                                 kernels::Backend& backend) {
+  const int64_t positions = (model::HasPairedHeads(config) ? 2 : 1) * slot_tokens;
+  const int64_t head_dim = config.head_dim;
   RotaryTable table;
   kernels::ArenaPlan plan;
   table.cos_ = plan.Add("rotary cos", kernels::DType::kBF16, {positions, head_dim / 2});

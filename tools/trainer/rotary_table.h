@@ -7,14 +7,15 @@
 #include "absl/status/statusor.h"
 #include "kernels/arena.h"
 #include "kernels/queue.h"
+#include "model/config.h"
 #include "sched/rotary.h"
 
 namespace tools {
 
 class RotaryTable {
  public:
-  // Room for positions [0, positions) and heads of head_dim features.
-  static absl::StatusOr<RotaryTable> Create(int64_t positions, int64_t head_dim,
+  // For slots of `slot_tokens`: that many positions, or, for a model with paired heads, twice.
+  static absl::StatusOr<RotaryTable> Create(const model::GptConfig& config, int64_t slot_tokens,
                                             kernels::Backend& backend);
 
   void Set(const sched::Rotary& rotary, kernels::Queue& queue);

@@ -18,6 +18,15 @@ const char* ScheduleExtension(const Recipe& recipe) {
   return sched::HasLegacyExtension(recipe.schedules) ? "legacy" : "recipe";
 }
 
+// A number, or the stages' numbers.
+json BatchTokens(const Recipe& recipe) {
+  const std::vector<sched::BatchStage>& stages = recipe.schedules.batch.stages;
+  if (stages.size() == 1) return stages.front().tokens;
+  json tokens = json::array();
+  for (const sched::BatchStage& stage : stages) tokens.push_back(stage.tokens);
+  return tokens;
+}
+
 // What has to be the same for a resumed run to be the same run.
 json Identity(const TrainConfig& config) {
   const Recipe& recipe = config.recipe;
@@ -28,7 +37,7 @@ json Identity(const TrainConfig& config) {
       {"dim", recipe.model.dim},
       {"layers", recipe.model.layers.size()},
       {"slots", recipe.data.slots},
-      {"batch_tokens", config.slot_tokens() * recipe.data.slots},
+      {"batch_tokens", BatchTokens(recipe)},
       {"max_doc_len", recipe.data.max_doc_len},
       {"total_steps", config.total_steps()},
       {"schedule_extension", ScheduleExtension(recipe)},

@@ -1,4 +1,4 @@
-// A training small enough to be run dozens of times in a test: the record's twelve layers at
+// A training small enough to be run dozens of times in a test: the record's layers at
 // width 32, 8 slots of 32 tokens, on synthetic text. GPU tests take another width.
 #ifndef TOOLS_TRAINER_TEST_RUN_H_
 #define TOOLS_TRAINER_TEST_RUN_H_
@@ -26,6 +26,7 @@ namespace tools {
 
 inline constexpr int64_t kTestSlotTokens = 32;
 inline constexpr int kTestSlots = 8;
+inline constexpr int64_t kTestTokens = 16384;  // of each shard
 
 // An empty folder of the test's own.
 inline std::string FreshFolder(const std::string& name) {
@@ -64,18 +65,21 @@ inline TrainConfig TestConfig(const std::string& folder, int64_t steps, TestWidt
       FindRecipe(record, "demo", PaddedVocab(config.token_map.vocab_size()));
   CHECK(recipe.ok()) << recipe.status();
   config.recipe = *std::move(recipe);
-  const model::GptSize size{.vocab_size = config.recipe.model.vocab_size,
-                            .dim = width.dim(),
-                            .heads = width.heads,
-                            .head_dim = width.head_dim,
-                            .mlp_dim = 4 * width.dim()};
-  absl::StatusOr<model::GptConfig> model =
-      record == "fix_muon_lr" ? model::FixMuonLRConfig(size) : model::MuonCustomSizingConfig(size);
-  CHECK(model.ok()) << model.status();
-  config.recipe.model = *std::move(model);
+  model::GptConfig& model = config.recipe.model;
+  model.dim = width.dim();
+  model.heads = width.heads;
+  model.head_dim = width.head_dim;
+  model.mlp_dim = 4 * width.dim();
+  const absl::Status valid = model::Validate(model);
+  CHECK(valid.ok()) << valid;
   config.recipe.schedules = sched::Rescaled(config.recipe.schedules, steps);
   config.recipe.schedules.rotary.head_dim = static_cast<int>(width.head_dim);
-  config.recipe.schedules.batch.stages[0].tokens = kTestSlots * kTestSlotTokens;
+  // Stages have 16, 32 and 48 tokens a slot.
+  std::vector<sched::BatchStage>& stages = config.recipe.schedules.batch.stages;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    const int64_t tokens = stages.size() == 1 ? kTestSlotTokens : 16 * static_cast<int64_t>(i + 1);
+    stages[i].tokens = kTestSlots * tokens;
+  }
   config.recipe.schedules.validation.every = 1000;
   config.recipe.data = {.slots = kTestSlots,
                         .max_doc_len = kTestSlotTokens,
@@ -87,7 +91,7 @@ inline TrainConfig TestConfig(const std::string& folder, int64_t steps, TestWidt
   config.val_files = {folder + "/val.bin"};
   for (const auto& [file, seed] :
        {std::pair(config.train_files[0], 1u), {config.val_files[0], 2u}}) {
-    const absl::Status written = data::WriteShard(file, SyntheticTokens(8192, seed));
+    const absl::Status written = data::WriteShard(file, SyntheticTokens(kTestTokens, seed));
     CHECK(written.ok()) << written;
   }
   config.seed = 7;

@@ -22,7 +22,7 @@ namespace {
 data::LoaderOptions LoaderOptionsOf(const TrainConfig& config) {
   data::LoaderOptions options;
   options.files = config.train_files;
-  options.batch = config.batch_options();
+  options.stages = config.loader_stages();
   options.token_map = config.token_map;
   options.epochs = config.epochs;
   return options;
@@ -40,7 +40,7 @@ absl::StatusOr<std::unique_ptr<BatchSource>> OpenBatches(const TrainConfig& conf
     first_step = state.step;
   }
   ABSL_ASSIGN_OR_RETURN(std::unique_ptr<data::TrainLoader> loader,
-                        data::TrainLoader::Create(LoaderOptionsOf(config), start));
+                        data::TrainLoader::Create(LoaderOptionsOf(config), start, first_step));
   ABSL_RETURN_IF_ERROR(loader->CheckEnough(config.total_steps() - first_step));
   return std::make_unique<BatchSource>(std::move(loader), first_step);
 }

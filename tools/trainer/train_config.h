@@ -8,6 +8,7 @@
 
 #include "absl/time/time.h"
 #include "data/batcher.h"
+#include "data/loader.h"
 #include "data/token_map.h"
 #include "tools/recipes/recipe.h"
 
@@ -39,16 +40,25 @@ struct TrainConfig {
   bool resume = false;
   std::string metrics;
 
-  // Tokens of one training slot.
-  int64_t slot_tokens() const {
-    return recipe.schedules.batch.stages.front().tokens / recipe.data.slots;
-  }
-  data::BatchOptions batch_options() const {
+  // The sizes that a slot has in the course of the run, ascending, each once.
+  std::vector<int64_t> slot_sizes() const;
+  data::BatchOptions batch_options(int64_t slot_tokens) const {
     return {.slots = recipe.data.slots,
-            .slot_tokens = slot_tokens(),
+            .slot_tokens = slot_tokens,
             .max_doc_len = recipe.data.max_doc_len,
             .max_documents = recipe.data.max_documents};
   }
+  // Slots of such a size that a rank with `local_slots` runs at once: slots_per_pass of the largest
+  // size, and of smaller ones as many as have no more tokens and divide local_slots. Deterministic
+  // runs of a model with banks: one.
+  int pass_slots(int64_t slot_tokens, int local_slots) const;
+  // Tokens of a slot in that step.
+  int64_t slot_tokens(int64_t step) const {
+    return sched::BatchTokensAt(recipe.schedules.batch, recipe.schedules.run, step) /
+           recipe.data.slots;
+  }
+  // The batches' shapes in the course of the run.
+  std::vector<data::LoaderStage> loader_stages() const;
   // Boundaries of a validation slot.
   int64_t val_max_documents() const {
     return recipe.data.val_max_documents > 0

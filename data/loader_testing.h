@@ -1,0 +1,86 @@
+// Shards and loaders for the tests of this folder.
+#ifndef DATA_LOADER_TESTING_H_
+#define DATA_LOADER_TESTING_H_
+
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "data/loader.h"
+#include "data/shard.h"
+#include "gtest/gtest.h"
+
+namespace data {
+
+inline std::string Path(const std::string& name) {
+  return ::testing::TempDir() + "/loader_test_" + name + ".bin";
+}
+
+inline std::string Write(const std::string& name, const std::vector<uint16_t>& tokens) {
+  EXPECT_TRUE(WriteShard(Path(name), tokens).ok());
+  return Path(name);
+}
+
+// Documents of 1 to 40 tokens after a tail of 7; the tokens tell shards apart.
+inline std::vector<uint16_t> RandomTokens(int size, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<uint16_t> tokens;
+  int left = 7;
+  while (static_cast<int>(tokens.size()) < size) {
+    tokens.push_back(left == 0 ? kGpt2Bos : static_cast<uint16_t>(random() % 50000));
+    left = left == 0 ? static_cast<int>(random() % 40) : left - 1;
+  }
+  return tokens;
+}
+
+inline std::unique_ptr<TrainLoader> Open(const LoaderOptions& options, LoaderState start = {},
+                                         int64_t first_step = 0) {
+  auto loader = TrainLoader::Create(options, start, first_step);
+  EXPECT_TRUE(loader.ok()) << loader.status();
+  return *std::move(loader);
+}
+
+struct Step {
+  std::shared_ptr<const GlobalBatch> batch;
+  LoaderState after;
+};
+
+// All batches up to the error that ends them.
+inline std::vector<Step> Drain(TrainLoader& loader, absl::Status* end) {
+  std::vector<Step> steps;
+  while (true) {
+    const auto batch = loader.Next();
+    if (!batch.ok()) {
+      *end = batch.status();
+      return steps;
+    }
+    steps.push_back({*batch, loader.State()});
+  }
+}
+
+inline bool Equal(const GlobalBatch& a, const GlobalBatch& b) {
+  if (a.slots.size() != b.slots.size()) return false;
+  for (size_t k = 0; k < a.slots.size(); ++k) {
+    if (a.slots[k].inputs != b.slots[k].inputs || a.slots[k].targets != b.slots[k].targets ||
+        a.slots[k].boundaries != b.slots[k].boundaries) {
+      return false;
+    }
+  }
+  return true;
+}
+
+inline void ExpectError(const absl::Status& status, absl::StatusCode code,
+                        const std::vector<std::string>& parts) {
+  EXPECT_EQ(status.code(), code) << status;
+  for (const std::string& part : parts) {
+    EXPECT_TRUE(absl::StrContains(status.message(), part)) << part << " in " << status;
+  }
+}
+
+}  // namespace data
+
+#endif  // DATA_LOADER_TESTING_H_

@@ -1,0 +1,97 @@
+// An f32 weight lies in two arrays, its upper and its lower 16 bits. Each product and difference is
+// rounded by itself, so that all instruction sets, and CUDA, give the same bits.
+#include "kernels/cpu/cautious.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/cautious.cc"
+#include "hwy/foreach_target.h"  // includes this file again for each target
+//
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "hwy/highway.h"
+#include "kernels/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace kernels {
+namespace HWY_NAMESPACE {
+namespace {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using DU = hn::RebindToUnsigned<DF>;
+using VU = hn::Vec<DU>;
+
+// The first n elements, the other lanes 0.
+HWY_INLINE VU LoadHalves(DU du, const uint16_t* HWY_RESTRICT p, int64_t n) {
+  const hn::Rebind<uint16_t, DU> du16;
+  if (n == static_cast<int64_t>(hn::Lanes(du))) return hn::PromoteTo(du, hn::LoadU(du16, p));
+  uint16_t padded[HWY_MAX_BYTES / sizeof(float)] = {};
+  std::memcpy(padded, p, n * sizeof(uint16_t));
+  return hn::PromoteTo(du, hn::LoadU(du16, padded));
+}
+
+// Of values below 2^16.
+HWY_INLINE void StoreHalves(DU du, VU v, uint16_t* HWY_RESTRICT p, int64_t n) {
+  const hn::RebindToSigned<DU> di;
+  const hn::Rebind<uint16_t, DU> du16;
+  const auto halves = hn::DemoteTo(du16, hn::BitCast(di, v));
+  if (n == static_cast<int64_t>(hn::Lanes(du))) {
+    hn::StoreU(halves, du16, p);
+    return;
+  }
+  uint16_t padded[HWY_MAX_BYTES / sizeof(float)];
+  hn::StoreU(halves, du16, padded);
+  std::memcpy(p, padded, n * sizeof(uint16_t));
+}
+
+void CautiousRange(const CautiousMatrixArgs& args, int64_t matrix, int64_t begin, int64_t size) {
+  const DF d;
+  const DU du;
+  // Halves of a number: BF16 is made of its upper 16 bits.
+  uint16_t* HWY_RESTRICT p = static_cast<uint16_t*>(args.p.data()) + begin;
+  uint16_t* HWY_RESTRICT mantissa = args.mantissa.u16() + begin;
+  const BF16* HWY_RESTRICT o = args.o.bf16() + begin;
+  const VF lr = hn::Set(d, args.lr.f32()[matrix]);
+  const VF decay = hn::Set(d, args.decay.f32()[matrix]);
+  const VF one = hn::Set(d, 1.0f);
+  ForEachVec(d, size, [&](int64_t i, int64_t n) {
+    const VU upper = hn::ShiftLeft<16>(LoadHalves(du, p + i, n));
+    const VF x = hn::BitCast(d, hn::Or(upper, LoadHalves(du, mantissa + i, n)));
+    const VF update = LoadAny(d, o + i, n);
+    const VF mask = hn::IfThenElseZero(hn::Ge(hn::Mul(update, x), hn::Zero(d)), one);
+    const VF shrink = hn::Mul(hn::Mul(hn::Mul(x, mask), decay), lr);
+    const VU bits = hn::BitCast(du, hn::Sub(hn::Sub(x, shrink), hn::Mul(update, lr)));
+    StoreHalves(du, hn::ShiftRight<16>(bits), p + i, n);
+    StoreHalves(du, hn::And(bits, hn::Set(du, 0xFFFFu)), mantissa + i, n);
+  });
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace kernels {
+namespace {
+
+HWY_EXPORT(CautiousRange);
+
+// Elements of one task, as of the other optimizer ops.
+constexpr int64_t kBlock = 16384;
+
+}  // namespace
+
+void cpu::CautiousMatrixUpdate(const CautiousMatrixArgs& args, ThreadPool& pool) {
+  const int64_t size = args.p.dim(1) * args.p.dim(2);
+  const int64_t blocks = (size + kBlock - 1) / kBlock;
+  pool.ParallelFor(args.p.dim(0) * blocks, [&](int64_t task) {
+    const int64_t matrix = task / blocks;
+    const int64_t begin = task % blocks * kBlock;
+    HWY_DYNAMIC_DISPATCH(CautiousRange)
+    (args, matrix, matrix * size + begin, std::min(kBlock, size - begin));
+  });
+}
+
+}  // namespace kernels
+#endif  // HWY_ONCE

@@ -1,0 +1,81 @@
+// An f32 weight lies in two arrays, its upper and its lower 16 bits. 10 bytes an element: p and
+// mantissa are read and written, o is read.
+#include <cstdint>
+
+#include "kernels/cuda/cautious.h"
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/optimizer_elementwise.cuh"
+
+namespace kernels::cuda {
+namespace {
+
+__device__ __forceinline__ void LoadBits(const uint16_t* p, uint32_t (&x)[1]) { x[0] = *p; }
+__device__ __forceinline__ void LoadBits(const uint16_t* p, uint32_t (&x)[kQuad]) {
+  const uint2 v = *reinterpret_cast<const uint2*>(p);
+  x[0] = v.x & 0xffffu;
+  x[1] = v.x >> 16;
+  x[2] = v.y & 0xffffu;
+  x[3] = v.y >> 16;
+}
+
+// The lower halves of x.
+__device__ __forceinline__ void StoreBits(uint16_t* p, const uint32_t (&x)[1]) {
+  *p = static_cast<uint16_t>(x[0]);
+}
+__device__ __forceinline__ void StoreBits(uint16_t* p, const uint32_t (&x)[kQuad]) {
+  uint2 v;
+  v.x = (x[0] & 0xffffu) | x[1] << 16;
+  v.y = (x[2] & 0xffffu) | x[3] << 16;
+  *reinterpret_cast<uint2*>(p) = v;
+}
+
+struct Cautious {
+  uint16_t* p;  // bits of bf16: the upper halves
+  uint16_t* mantissa;
+  const BF16* o;
+  const float *lr, *decay;
+  int64_t size;  // of a matrix
+
+  float rate, shrink;
+  __device__ void Begin(int64_t matrix) {
+    rate = lr[matrix];
+    shrink = decay[matrix];
+    p += matrix * size;
+    mantissa += matrix * size;
+    o += matrix * size;
+  }
+  template <int count>
+  __device__ void Run(int64_t i) const {
+    uint32_t upper[count], lower[count];
+    float update[count];
+    LoadBits(p + i, upper);
+    LoadBits(mantissa + i, lower);
+    Load(o + i, update);
+#pragma unroll
+    for (int j = 0; j < count; ++j) {
+      const float x = __uint_as_float(upper[j] << 16 | lower[j]);
+      const float mask = __fmul_rn(update[j], x) >= 0 ? 1.0f : 0.0f;
+      const float decayed = __fmul_rn(__fmul_rn(__fmul_rn(x, mask), shrink), rate);
+      lower[j] = __float_as_uint(__fsub_rn(__fsub_rn(x, decayed), __fmul_rn(update[j], rate)));
+      upper[j] = lower[j] >> 16;
+    }
+    StoreBits(p + i, upper);
+    StoreBits(mantissa + i, lower);
+  }
+};
+
+}  // namespace
+
+void CautiousMatrixUpdate(const CautiousMatrixArgs& args, CudaQueue& queue) {
+  Cautious op;
+  op.p = static_cast<uint16_t*>(args.p.data());
+  op.mantissa = args.mantissa.u16();
+  op.o = args.o.bf16();
+  op.lr = args.lr.f32();
+  op.decay = args.decay.f32();
+  op.size = args.p.dim(1) * args.p.dim(2);
+  LaunchElementwise("CautiousMatrixUpdate", op, args.p.dim(0), op.size, args.guard,
+                    Aligned({op.p, op.mantissa, op.o}), queue);
+}
+
+}  // namespace kernels::cuda

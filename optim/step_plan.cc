@@ -1,0 +1,173 @@
+// What of a layout is for people to read: the collectives and --plan.
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "optim/step_layout.h"
+#include "optim/step_schedule.h"
+
+namespace optim {
+namespace {
+
+using kernels::ParameterSpec;
+
+std::string Dims(const std::vector<int64_t>& dims) {
+  std::string text;
+  for (int64_t dim : dims) absl::StrAppend(&text, text.empty() ? "[" : ", ", dim);
+  return text + "]";
+}
+
+void DescribeAdam(const StepLayout& layout, const OptimizerConfig& config,
+                  const std::vector<ParameterSpec>& specs, int ranks, std::string* out) {
+  for (const BufferLayout& buffer : layout.adam) {
+    const ParameterSpec& spec = specs[buffer.members[0]];
+    const ParamRow row = RowOf(config.table[layout.row_of_spec[buffer.members[0]]], spec);
+    absl::StrAppend(out, "  ", spec.name, " ", kernels::Name(spec.dtype), " ", Dims(spec.shape),
+                    " label ", spec.label, ", peak lr ", row.lr * row.lr_mul,
+                    row.every > 1 ? absl::StrCat(", every ", row.every, " steps") : "", ", chunk ",
+                    buffer.Chunk(ranks), " elements");
+    const int64_t padding = buffer.Padded(ranks) - buffer.size();
+    if (padding > 0) {
+      absl::StrAppend(out, ", padded by ", padding, " (", buffer.size(), " is not divisible by ",
+                      ranks, ")");
+    }
+    if (buffer.replicated()) absl::StrAppend(out, ", replicated");
+    if (!row.tied_to.empty()) absl::StrAppend(out, ", tied to ", row.tied_to, " at first");
+    absl::StrAppend(out, "\n");
+  }
+}
+
+// What of a group rank `rank` owns.
+std::string OwnedText(const BufferLayout& buffer, const std::vector<ParameterSpec>& specs,
+                      int ranks, int rank) {
+  if (buffer.replicated()) return " all, replicated";
+  std::string text;
+  const int64_t n = buffer.units(), chunk = ChunkMembers(n, ranks);
+  const int64_t begin = std::min(n, rank * chunk), end = std::min(n, begin + chunk);
+  const bool bank = buffer.unit < buffer.member_size;
+  if (bank && begin < end) {
+    absl::StrAppend(&text, " ", specs[buffer.members[0]].name, ", matrices ", begin, " to ",
+                    end - 1);
+  }
+  for (int64_t i = begin; !bank && i < end; ++i) {
+    absl::StrAppend(&text, " ", specs[buffer.members[i]].name);
+  }
+  const int64_t missing = chunk - (end - begin);
+  if (missing > 0) absl::StrAppend(&text, " (", missing, " padding)");
+  return text;
+}
+
+void DescribeGroup(const Group& group, const BufferLayout& buffer,
+                   const std::vector<ParameterSpec>& specs, int ranks, std::string* out) {
+  const int64_t padding = buffer.Padded(ranks) - buffer.size();
+  const ParameterSpec& first = specs[group.members[0]];
+  absl::StrAppend(out, "  ", group.name, ": ", buffer.units(), " x ", buffer.unit, " ",
+                  kernels::Name(first.dtype), ", chunk ", buffer.Chunk(ranks) / buffer.unit,
+                  ", padding ", padding / buffer.unit, " (", padding * kernels::SizeOf(first.dtype),
+                  " B); ", group.reason, "\n");
+  for (int rank = 0; rank < ranks; ++rank) {
+    absl::StrAppend(out, "    rank ", rank, ":", OwnedText(buffer, specs, ranks, rank), "\n");
+  }
+  for (int rank : MixedRanks(group, specs, ranks)) {
+    absl::StrAppend(out, "    rank ", rank,
+                    " holds two labels: one batched orthogonalisation for each view\n");
+  }
+}
+
+bool SameSchedule(const StepLayout& layout, const StepKind& a, const StepKind& b) {
+  const std::vector<ScheduleEntry> one = MakeSchedule(layout, a), two = MakeSchedule(layout, b);
+  return std::equal(one.begin(), one.end(), two.begin(), two.end(),
+                    [](const ScheduleEntry& x, const ScheduleEntry& y) {
+                      return x.action == y.action && x.buffer == y.buffer;
+                    });
+}
+
+// The kinds of steps of a run, with what to call them. A step of two parts is described as if all
+// were due.
+std::vector<std::pair<std::string, StepKind>> KindsOfSteps(const StepLayout& layout) {
+  const StepKind all{.due = std::vector<bool>(layout.buffers(), true)};
+  if (!layout.three_phases()) return {{"a step", all}};
+  int64_t period = 1;
+  for (int i = 0; i < layout.buffers(); ++i) {
+    period = std::lcm(period, int64_t{layout.buffer(i).every});
+  }
+  std::vector<std::pair<std::string, StepKind>> kinds;
+  for (int64_t step = 0; step < period; ++step) {
+    const std::string name = absl::StrCat("steps ", step, ", ", step + period, ", ...");
+    const StepKind tied = KindOfStep(layout, step, true), untied = KindOfStep(layout, step, false);
+    if (SameSchedule(layout, tied, untied)) {
+      kinds.emplace_back(name, untied);
+    } else {
+      kinds.emplace_back(name + " while tied", tied);
+      kinds.emplace_back(name + " once untied", untied);
+    }
+  }
+  return kinds;
+}
+
+void DescribeCollectives(const StepLayout& layout, const std::string& name, const StepKind& kind,
+                         int ranks, std::string* out) {
+  absl::StrAppend(out, "Collectives of ", name, " (bytes of the whole padded buffer)\n");
+  const std::vector<PlannedCollective> ours =
+      PlanCollectives(layout, kind, ranks, GradientWire::kF32);
+  const std::vector<PlannedCollective> narrow =
+      PlanCollectives(layout, kind, ranks, GradientWire::kWeightDType);
+  int64_t total = 0, narrow_total = 0;
+  for (size_t i = 0; i < ours.size(); ++i) {
+    absl::StrAppendFormat(out, "  %2d %-14s %-5s %13d B  %s\n", i + 1, ours[i].op,
+                          kernels::Name(ours[i].dtype), ours[i].bytes, ours[i].label);
+    total += ours[i].bytes;
+    narrow_total += narrow[i].bytes;
+  }
+  absl::StrAppend(out, "  total ", total, " B; ", narrow_total,
+                  " B if gradients travelled in the dtype of their weights\n");
+}
+
+}  // namespace
+
+std::vector<PlannedCollective> PlanCollectives(const StepLayout& layout, const StepKind& kind,
+                                               int ranks, GradientWire wire) {
+  std::vector<PlannedCollective> planned;
+  for (const ScheduleEntry& entry : MakeSchedule(layout, kind)) {
+    const BufferLayout& b = layout.buffer(entry.buffer);
+    const auto add = [&](const char* op, kernels::DType dtype) {
+      planned.push_back({op, b.label, dtype, b.Padded(ranks) * kernels::SizeOf(dtype)});
+    };
+    if (entry.action == ScheduleEntry::Action::kReduce) {
+      add(b.replicated() ? "all_reduce" : "reduce_scatter",
+          wire == GradientWire::kF32 ? kernels::DType::kF32 : b.dtype);
+    } else if (entry.action == ScheduleEntry::Action::kUpdate && !b.replicated()) {
+      add("all_gather", b.dtype);
+    }
+  }
+  return planned;
+}
+
+std::vector<PlannedCollective> PlanCollectives(const StepLayout& layout, int ranks,
+                                               GradientWire wire) {
+  return PlanCollectives(layout, {.due = std::vector<bool>(layout.buffers(), true)}, ranks, wire);
+}
+
+std::string DescribeStep(const StepLayout& layout, const OptimizerConfig& config,
+                         const std::vector<ParameterSpec>& specs, int ranks) {
+  std::string out = absl::StrCat("Adam, ", layout.adam.size(), " parameters over ", ranks,
+                                 " ranks, in processing order\n");
+  DescribeAdam(layout, config, specs, ranks, &out);
+  const bool normuon = std::any_of(config.table.begin(), config.table.end(),
+                                   [](const auto& row) { return row.rule == Rule::kNorMuon; });
+  absl::StrAppend(&out, normuon ? "NorMuon, " : "Muon, ", config.orthogonalizer, ", ",
+                  layout.groups.size(), " groups by ", Name(layout.grouping), "\n");
+  for (size_t i = 0; i < layout.groups.size(); ++i) {
+    DescribeGroup(layout.groups[i], layout.muon[i], specs, ranks, &out);
+  }
+  for (const auto& [name, kind] : KindsOfSteps(layout)) {
+    DescribeCollectives(layout, name, kind, ranks, &out);
+  }
+  return out;
+}
+
+}  // namespace optim

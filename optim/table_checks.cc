@@ -1,0 +1,198 @@
+#include "optim/table_checks.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "third_party/absl_compat/status_macros.h"
+
+namespace optim {
+
+using kernels::DType;
+using kernels::ParameterSpec;
+
+namespace {
+
+absl::Status BadRow(const ParamRow& row, const std::string& what) {
+  return absl::InvalidArgumentError(absl::StrCat("param table: label ", row.label, ": ", what));
+}
+
+// Fields that go together.
+absl::Status CheckFields(const ParamRow& row) {
+  const bool adam = row.rule == Rule::kAdam;
+  if (row.every < 1 || (row.every > 1 && !adam)) {
+    return BadRow(row, absl::StrCat("every is ", row.every, "; 1, or for adam more, is needed"));
+  }
+  if (adam && (row.mantissa || row.aspect_of_view || !row.matrix_lr_mul.empty())) {
+    return BadRow(row, "mantissa, aspect_of_view and matrix_lr_mul are not for adam");
+  }
+  if (!adam && row.mantissa != row.cautious_decay) {
+    return BadRow(row, "mantissa and cautious_decay go together: there is one update with both");
+  }
+  if (!adam && row.cautious_decay && !row.decay_times_lr) {
+    return BadRow(row, "cautious_decay needs decay_times_lr");
+  }
+  return absl::OkStatus();
+}
+
+// Of the row's parameters, if it has any: each suffix fits some, and none is fitted by two.
+absl::Status CheckFactors(const ParamRow& row, int index, const std::vector<ParameterSpec>& specs,
+                          const std::vector<int>& rows) {
+  if (std::find(rows.begin(), rows.end(), index) == rows.end()) return absl::OkStatus();
+  std::vector<const NamedFactors*> factors_of(specs.size());
+  for (const NamedFactors& factors : row.named) {
+    bool fits = false;
+    for (size_t i = 0; i < specs.size(); ++i) {
+      if (rows[i] != index || !EndsWith(specs[i].name, factors.suffix)) continue;
+      if (factors_of[i] != nullptr) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("param table: label ", row.label, ": both \"", factors_of[i]->suffix,
+                         "\" and \"", factors.suffix, "\" fit ", specs[i].name));
+      }
+      factors_of[i] = &factors;
+      fits = true;
+    }
+    if (!fits) {
+      return absl::InvalidArgumentError(absl::StrCat("param table: label ", row.label,
+                                                     ": no parameter's name ends in \"",
+                                                     factors.suffix, "\""));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The label's one parameter, null if it has none.
+absl::StatusOr<const ParameterSpec*> OnlyParameter(const ParamRow& row,
+                                                   const std::vector<ParameterSpec>& specs) {
+  const ParameterSpec* only = nullptr;
+  for (const ParameterSpec& spec : specs) {
+    if (spec.label != row.label) continue;
+    if (only != nullptr) {
+      return BadRow(row, absl::StrCat("one of a tied pair has one parameter, but there are ",
+                                      only->name, " and ", spec.name));
+    }
+    only = &spec;
+  }
+  return only;
+}
+
+absl::Status CheckPair(const ParamRow& row, const ParamRow& target,
+                       const std::vector<ParameterSpec>& specs) {
+  if (row.rule != Rule::kAdam || target.rule != Rule::kAdam) {
+    return BadRow(row,
+                  absl::StrCat("tied to ", target.label, ", but adam is not the rule of both"));
+  }
+  if (!target.tied_to.empty()) {
+    return BadRow(row, absl::StrCat("tied to ", target.label, ", which is tied itself"));
+  }
+  if (row.every != target.every || row.comms != target.comms ||
+      row.moment_dtype != target.moment_dtype) {
+    return BadRow(row, absl::StrCat("tied to ", target.label,
+                                    ", but every, comms or moment_dtype are not the same: ",
+                                    row.every, ", ", Name(row.comms), ", ",
+                                    kernels::Name(row.moment_dtype), " beside ", target.every, ", ",
+                                    Name(target.comms), ", ", kernels::Name(target.moment_dtype)));
+  }
+  ABSL_ASSIGN_OR_RETURN(const ParameterSpec* spec, OnlyParameter(row, specs));
+  ABSL_ASSIGN_OR_RETURN(const ParameterSpec* other, OnlyParameter(target, specs));
+  if (spec == nullptr && other == nullptr) return absl::OkStatus();  // rows that nobody uses
+  if (spec == nullptr || other == nullptr) {
+    return BadRow(row,
+                  absl::StrCat("tied to ", target.label, ", but ",
+                               spec == nullptr ? row.label : target.label, " has no parameter"));
+  }
+  if (spec->shape.size() != 2 || spec->dtype != other->dtype ||
+      other->shape != std::vector<int64_t>{spec->shape[1], spec->shape[0]}) {
+    return BadRow(
+        row, absl::StrCat("tied to ", target.label, ", but ", spec->name, " ",
+                          kernels::Name(spec->dtype), " [", absl::StrJoin(spec->shape, ", "),
+                          "] is no transpose of ", other->name, " ", kernels::Name(other->dtype),
+                          " [", absl::StrJoin(other->shape, ", "), "]"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTied(const OptimizerConfig& config, const std::vector<ParameterSpec>& specs) {
+  const ParamRow* tied = nullptr;
+  for (const ParamRow& row : config.table) {
+    if (row.tied_to.empty()) continue;
+    if (tied != nullptr)
+      return BadRow(row, absl::StrCat("tied like ", tied->label, "; one may be"));
+    tied = &row;
+    const auto target = std::find_if(config.table.begin(), config.table.end(),
+                                     [&](const ParamRow& r) { return r.label == row.tied_to; });
+    if (target == config.table.end()) {
+      return BadRow(row, absl::StrCat("tied to ", row.tied_to, ", which has no row"));
+    }
+    ABSL_RETURN_IF_ERROR(CheckPair(row, *target, specs));
+  }
+  return absl::OkStatus();
+}
+
+// Every label of the table once, and nothing else.
+absl::Status CheckOrder(const char* name, const std::vector<std::string>& order,
+                        const std::vector<ParamRow>& table) {
+  for (const ParamRow& row : table) {
+    const int64_t times = std::count(order.begin(), order.end(), row.label);
+    if (times == 1) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("optimizer: ", name, " has label ", row.label, " ", times,
+                     " times, not once: ", absl::StrJoin(order, ", ")));
+  }
+  for (const std::string& label : order) {
+    if (std::any_of(table.begin(), table.end(), [&](auto& row) { return row.label == label; })) {
+      continue;
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat("optimizer: ", name, " has \"", label, "\", which is no label of the table"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+bool EndsWith(const std::string& name, const std::string& suffix) {
+  return name.size() >= suffix.size() &&
+         name.compare(name.size() - suffix.size(), suffix.size(), suffix) == 0;
+}
+
+absl::Status CheckRow(const ParamRow& row, const ParameterSpec& spec) {
+  if (spec.dtype != DType::kF32 && spec.dtype != DType::kBF16) {
+    return absl::InvalidArgumentError(absl::StrCat("parameter ", spec.name, ": dtype ",
+                                                   kernels::Name(spec.dtype),
+                                                   ", but weights are f32 or bf16"));
+  }
+  if (row.rule != Rule::kAdam && spec.shape.size() < 2) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("parameter ", spec.name, ": has ", spec.shape.size(), " dims; ",
+                     Name(row.rule), " updates matrices, give label ", spec.label, " to adam"));
+  }
+  if (row.mantissa && spec.dtype != DType::kBF16) {
+    return absl::InvalidArgumentError(absl::StrCat("parameter ", spec.name, ": dtype ",
+                                                   kernels::Name(spec.dtype),
+                                                   ", but a mantissa belongs to bf16 weights"));
+  }
+  int64_t stored = 1;
+  for (int64_t dim : spec.shape) stored *= dim;
+  if (stored != spec.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "parameter ", spec.name, ": its shape holds ", stored, " elements, its view as ",
+        spec.matrices, " x ", spec.rows, " x ", spec.cols, " holds ", spec.size()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTable(const OptimizerConfig& config, const std::vector<ParameterSpec>& specs,
+                        const std::vector<int>& rows) {
+  for (size_t row = 0; row < config.table.size(); ++row) {
+    ABSL_RETURN_IF_ERROR(CheckFields(config.table[row]));
+    ABSL_RETURN_IF_ERROR(CheckFactors(config.table[row], static_cast<int>(row), specs, rows));
+  }
+  ABSL_RETURN_IF_ERROR(CheckTied(config, specs));
+  if (config.scatter_order.empty() && config.work_order.empty()) return absl::OkStatus();
+  ABSL_RETURN_IF_ERROR(CheckOrder("scatter_order", config.scatter_order, config.table));
+  return CheckOrder("work_order", config.work_order, config.table);
+}
+
+}  // namespace optim
