@@ -74,6 +74,18 @@ void AddF32(const std::string& name, kernels::Tensor tensor, const std::vector<i
   queue.Download(tensor, host.bytes.data());
 }
 
+// The f32 weight whose halves the bf16 weight and its mantissa are.
+HostTensor WithMantissa(const HostTensor& upper, const optim::StateTensor& lower) {
+  CHECK(upper.bytes.size() == lower.bytes.size()) << lower.name;
+  HostTensor whole;
+  whole.shape = upper.shape;
+  for (size_t at = 0; at < upper.bytes.size(); at += 2) {  // little-endian
+    whole.bytes.append(reinterpret_cast<const char*>(lower.bytes.data()) + at, 2);
+    whole.bytes.append(upper.bytes, at, 2);
+  }
+  return whole;
+}
+
 // A rank alone with the device memory of its step.
 class Step {
  public:
@@ -136,10 +148,18 @@ class Step {
                             /*guard=*/{}, queue_);
   }
 
-  void AddWeights(TensorMap* out) {
+  absl::Status AddWeights(TensorMap* out) {
     for (auto& [name, tensor] : WeightsToHost(parameters(), queue_)) {
       (*out)[absl::StrCat("after.", name)] = tensor;
     }
+    ABSL_ASSIGN_OR_RETURN(const optim::OptimizerState state, optimizer_->GatherState(queue_));
+    for (const auto& [name, tensor] : *out) {
+      if (name.rfind("after.", 0) != 0) continue;
+      const optim::StateTensor* mantissa =
+          optim::FindState(state, absl::StrCat("normuon.mantissa/", name.substr(6)));
+      if (mantissa != nullptr) (*out)[name] = WithMantissa(tensor, *mantissa);
+    }
+    return absl::OkStatus();
   }
 
   sched::Rotary Rotary() const {
@@ -202,7 +222,7 @@ absl::StatusOr<SafetensorsFile> DumpStep(const TrainConfig& config, const StepDu
     for (int k = 0; k < options.batches; ++k) {
       ABSL_RETURN_IF_ERROR(step.Update(k, file.tensors));
     }
-    step.AddWeights(&file.tensors);
+    ABSL_RETURN_IF_ERROR(step.AddWeights(&file.tensors));
   }
   return file;
 }

@@ -110,7 +110,11 @@ def run_update(args: argparse.Namespace) -> None:
             mean = {n: dump.get_tensor(f"grad.{k}.{n}").to(args.device).reshape(w.shape) / slots
                     for n, w in weights.items()}
             optimizer.step(mean, step + k, **schedule.rates(step + k))
-    save_file({f"after.{n}": stored(n, w) for n, w in optimizer.w.items()}, args.out, metadata)
+    after = {f"after.{n}": stored(n, w) for n, w in optimizer.w.items()}
+    # Weights with 16 more bits than bf16, as dump_step writes them: f32.
+    for n, w in getattr(optimizer, "exact", {}).items():
+        after[f"after.{n}"] = w.cpu().contiguous()
+    save_file(after, args.out, metadata)
 
 
 def run_train(args: argparse.Namespace) -> None:
