@@ -270,7 +270,7 @@ TEST(AttentionGradTest, OracleMatchesFiniteDifferences) {
 }
 
 // With q = 0 all visible keys weigh the same, and one-hot v shows which they are.
-TEST(Attention, T1_19_WindowHasOneMoreKeyThanTokens) {
+TEST(Attention, T1_19_UO_13_WindowHasOneMoreKeyThanTokens) {
   for (int64_t window : {0, 1, 37, 63, 64, 65, 500}) {
     const Case c = {"", 128, 1, 128, window, {{0, 0, 5, 5, 6, 30, 128, 128}}};
     const Data data(c);
