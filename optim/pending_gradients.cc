@@ -27,6 +27,13 @@ void PendingGradients::AfterStep(int64_t step) {
   for (size_t i = 0; i < parameters_.size(); ++i) waits_[i] = Waits(i, step + 1);
 }
 
+bool PendingGradients::Lacks(int64_t updates) const {
+  for (size_t i = 0; i < waits_.size(); ++i) {
+    if (Waits(i, updates) && !waits_[i]) return true;
+  }
+  return false;
+}
+
 void PendingGradients::Forget() { waits_.assign(parameters_.size(), false); }
 
 void PendingGradients::ClearOthers(Queue& queue) const {

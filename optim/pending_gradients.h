@@ -26,6 +26,8 @@ class PendingGradients {
 
   // After step `step`: what was not due waits on.
   void AfterStep(int64_t step);
+  // Whether gradients that wait after `updates` steps are lost.
+  bool Lacks(int64_t updates) const;
   // Nothing waits any more: at a new start, or since what waited is lost.
   void Forget();
   // Zeroes all gradients but those that wait.

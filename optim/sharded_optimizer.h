@@ -103,6 +103,8 @@ class ShardedOptimizer {
   // The latest `steps` calls of Step met a zero guard, as the host has learnt since. Gradients that
   // waited before them are lost.
   void ForgetUpdates(int64_t steps);
+  // Whether a state of now would lack gradients that wait, being lost: LoadState would refuse it.
+  bool LacksPendingGradients() const { return pending_->Lacks(updates_); }
   // As newly created: no moments, no momentum, no steps, tied or not. Weights stay.
   void Reset(kernels::Queue& queue);
 

@@ -34,7 +34,6 @@ class TiedPair {
 
   // Whether the state has no moments of the source: that of a run that is tied.
   bool IsTied(const OptimizerState& state) const;
-  int source() const { return tied_.source; }
 
  private:
   ShardedBuffer& source_buffer() const { return adam_.buffer(tied_.source); }

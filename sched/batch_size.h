@@ -24,8 +24,9 @@ struct BatchSchedule {
 // fractions do not sum to 1 (to 1e-9); the message states the sum.
 absl::Status Validate(const BatchSchedule& schedule);
 
-// Tokens of the batch of `step`: stage i ends before the first step >= round(scheduled_steps *
-// (fraction_0 + ... + fraction_i)); the last stage has no end. CHECKs step >= 0.
+// Tokens of the batch of `step`: stage i ends before the first step >= scheduled_steps *
+// (fraction_0 + ... + fraction_i), so that equal stages change with the parts of the windows; the
+// last stage has no end. CHECKs step >= 0.
 int64_t BatchTokensAt(const BatchSchedule& schedule, const RunLength& run, int64_t step);
 
 struct BatchStart {

@@ -291,5 +291,21 @@ TEST(RecordC, ReportsItsBadParts) {
             "learning rate schedule: stage factor 1 is 0; it must be positive");
 }
 
+// However a run is rescaled, a larger batch comes with the larger windows.
+TEST(RecordC, BatchAndWindowsChangeTogether) {
+  for (int64_t steps = 1; steps <= 2000; ++steps) {
+    const Schedules schedules = Rescaled(RecordC(), steps);
+    std::vector<int64_t> batches;
+    for (const BatchStart& start : BatchStarts(schedules.batch, schedules.run)) {
+      if (start.first_step > 0) batches.push_back(start.first_step);
+    }
+    std::vector<int64_t> windows;
+    for (int64_t change : WindowChanges(schedules.window, schedules.run)) {
+      if (change < schedules.run.scheduled_steps) windows.push_back(change);
+    }
+    ASSERT_EQ(batches, windows) << steps << " steps";
+  }
+}
+
 }  // namespace
 }  // namespace sched

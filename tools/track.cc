@@ -51,7 +51,7 @@ ABSL_FLAG(int64_t, epochs, 1, "How often the training shards may be used.");
 ABSL_FLAG(int64_t, seed, 0, "Seed of the initial weights.");
 ABSL_FLAG(bool, deterministic, false,
           "Add slot gradients along a fixed tree: the same bits for every --world_size and "
-          "--slots_per_pass, at the price of memory and speed.");
+          "--slots_per_pass (of records with banks one), at the price of memory and speed.");
 ABSL_FLAG(
     int64_t, world_size, 0,
     "Ranks: threads of this process, or (--config=nccl) the processes that mpirun or torchrun "

@@ -114,7 +114,11 @@ absl::StatusOr<Configured> Prepare(const BenchOptions& options, const Device& de
     if (configured.ok()) absl::StrAppend(&configured->notes, "\nsynthetic tokens");
   }
   if (!configured.ok()) return configured.status();
-  ABSL_RETURN_IF_ERROR(KeepToStage(options, &configured->config.recipe.schedules));
+  // As many slots a pass as the whole run has in that stage.
+  TrainConfig& config = configured->config;
+  const TrainConfig whole = config;
+  ABSL_RETURN_IF_ERROR(KeepToStage(options, &config.recipe.schedules));
+  config.slots_per_pass = whole.pass_slots(config.slot_tokens(0), config.recipe.data.slots);
   return *std::move(configured);
 }
 

@@ -127,6 +127,11 @@ absl::Status Override(const TrackFlags& flags, Recipe* recipe) {
   sched::Schedules& schedules = recipe->schedules;
   if (flags.steps >= 0) schedules = sched::Rescaled(schedules, flags.steps);
   if (flags.schedule_extension == "legacy") {
+    if (schedules.learning_rate.stage_factors.size() > 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--schedule_extension=legacy: ", recipe->record,
+                       " never had that rule; it is for fix_muon_lr and before"));
+    }
     sched::UseLegacyExtension(&schedules);
   } else if (flags.schedule_extension != "recipe") {
     return absl::InvalidArgumentError(absl::StrCat(

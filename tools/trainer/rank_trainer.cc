@@ -28,8 +28,31 @@ int MostSlots(const TrainConfig& config) {
 // What follows a rank's slot losses in the gathered row.
 constexpr int kFlags = 2;  // NaN if a gradient is not finite, 1 if interrupted
 
-// Passes and update run op by op in the first step and are recorded in the second.
+// Passes and update run op by op in the first step with batches of a size and are recorded in the
+// second.
 constexpr int kTunedAfter = 1;
+
+// The run begins with the embedding as the transposed head; what it begins with has to be that too,
+// or the first update would silently replace the embedding.
+absl::Status CheckTied(const TensorMap& weights, const std::string& path) {
+  const HostTensor& head = weights.at("lm_head.weight");
+  const HostTensor& embed = weights.at("embed.weight");
+  const int64_t dim = head.shape[0], vocab = head.shape[1];
+  const auto* from = reinterpret_cast<const uint16_t*>(head.bytes.data());
+  const auto* to = reinterpret_cast<const uint16_t*>(embed.bytes.data());
+  for (int64_t d = 0; d < dim; ++d) {
+    for (int64_t v = 0; v < vocab; ++v) {
+      if (from[d * vocab + v] == to[v * dim + d]) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("--init_from=", path,
+                       ": this record begins with head and embedding tied, but "
+                       "embed.weight [",
+                       v, ", ", d, "] is not lm_head.weight [", d, ", ", v,
+                       "]; give weights from before they part"));
+    }
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace
 
@@ -80,6 +103,9 @@ absl::Status RankTrainer::InitializeWeights() {
     ABSL_ASSIGN_OR_RETURN(const SafetensorsFile file, ReadSafetensors(config_.init_from));
     ABSL_RETURN_IF_ERROR(
         WeightsFromHost(file.tensors, config_.init_from, weights_->parameters(), queue_));
+    if (sched::PlanStep(config_.recipe.schedules, 0).tied) {
+      ABSL_RETURN_IF_ERROR(CheckTied(file.tensors, config_.init_from));
+    }
   }
   // All ranks computed or read the same; the broadcast makes it so whatever they read.
   for (const kernels::Parameter& parameter : weights_->parameters()) {
@@ -140,7 +166,6 @@ absl::Status RankTrainer::Run() {
       const sched::Rotary rotary =
           sched::RotaryAt(schedules.rotary, schedules.window, schedules.run, step_);
       passes_->SetRotary(rotary, queue_);
-      evaluator_->SetRotary(rotary, queue_);
     }
     if (plan.validates) ABSL_RETURN_IF_ERROR(Validate());
     if (!plan.trains) break;
@@ -235,7 +260,11 @@ absl::Status RankTrainer::FinishStep(const StepInFlight& step) {
   ABSL_RETURN_IF_ERROR(StopIfNotFinite(step, slot_losses, gradients_finite));
   train_ms_ += step_ms;
   tokens_ += step.plan.batch_tokens;
-  if (step.step == first_step_ + kTunedAfter) KeepTuning();
+  if (step.plan.batch_tokens != tuned_tokens_) {
+    tuned_tokens_ = step.plan.batch_tokens;
+    first_of_size_ = step.step;
+  }
+  if (step.step == first_of_size_ + kTunedAfter) KeepTuning();
   if (log_ != nullptr) LogStep(step, slot_losses, step_ms);
   return absl::OkStatus();
 }
@@ -285,7 +314,13 @@ absl::Status RankTrainer::StopIfNotFinite(const StepInFlight& step,
   step_ = step.step;
   in_flight_.clear();
   std::string saved = "nothing was saved, as there is no --out_dir";
-  if (!config_.out_dir.empty()) {
+  if (!config_.out_dir.empty() && optimizer_->LacksPendingGradients()) {
+    saved = absl::StrCat(
+        "no checkpoint of this step was written, as the gradients of the step before it, which "
+        "wait "
+        "for this one's, are lost with it; --resume goes on from the last one in ",
+        config_.checkpoint_root());
+  } else if (!config_.out_dir.empty()) {
     const absl::Status written = SaveCheckpoint();
     saved = written.ok()
                 ? absl::StrCat("the weights before this step are in ", config_.checkpoint_root())
@@ -298,7 +333,11 @@ absl::Status RankTrainer::StopIfNotFinite(const StepInFlight& step,
 absl::Status RankTrainer::Validate() {
   trace_.Phase("validation");
   ABSL_RETURN_IF_ERROR(FinishSteps(0));
-  const sched::StepPlan plan = sched::PlanStep(config_.recipe.schedules, step_);
+  const sched::Schedules& schedules = config_.recipe.schedules;
+  const sched::StepPlan plan = sched::PlanStep(schedules, step_);
+  // Here and not when the table changes: that is on the training's clock, and this one is long.
+  evaluator_->SetRotary(sched::RotaryAt(schedules.rotary, schedules.window, schedules.run, step_),
+                        queue_);
   ABSL_ASSIGN_OR_RETURN(val_loss_, evaluator_->Run(plan.windows, weights_->parameters(), queue_));
   trace_.EndPhase();
   if (log_ != nullptr) {

@@ -108,8 +108,10 @@ class RankTrainer {
   int64_t tokens_ = 0;                                 // trained on
   double train_ms_ = 0;
   double val_loss_ = 0;
-  bool interrupted_ = false;  // some rank was asked to stop; all ranks agree
-  int64_t first_step_ = 0;    // where this process started
+  bool interrupted_ = false;   // some rank was asked to stop; all ranks agree
+  int64_t first_step_ = 0;     // where this process started
+  int64_t tuned_tokens_ = 0;   // of the latest batch
+  int64_t first_of_size_ = 0;  // the first step with batches of that size
 };
 
 }  // namespace tools

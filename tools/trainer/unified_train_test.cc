@@ -110,6 +110,19 @@ TEST(UnifiedTrain, UO_06_UO_28_TiedUntilTheStepThatParts) {
   }
 }
 
+// The first update would throw away the embedding of weights whose head has parted from it.
+TEST(UnifiedTrain, InitialWeightsThatHavePartedAreRefused) {
+  TrainConfig config = UnifiedTest("unified_parted");
+  const std::string folder = fs::path(config.metrics).parent_path();
+  config.out_dir = folder + "/out";
+  ASSERT_TRUE(RunTraining(config).status.ok());
+  config.init_from = StepFolder(config, kSteps) + "/model.safetensors";
+  config.out_dir.clear();
+  const absl::Status status = RunTraining(config).status;
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "embed.weight [")) << status;
+}
+
 // Resuming before, at and after each change goes on with the same bits, also on other ranks.
 TEST(UnifiedTrain, ResumesAcrossEveryChange) {
   TrainConfig config = UnifiedTest("unified_resume");
