@@ -1,5 +1,5 @@
 // Hopper's own instructions (sm_90a): barriers that count bytes, the copy engine for boxes of
-// tensors, products by a warpgroup out of shared memory, clusters of two blocks.
+// tensors, products by a warpgroup out of shared memory, clusters of blocks.
 #ifndef KERNELS_CUDA_HOPPER_CUH_
 #define KERNELS_CUDA_HOPPER_CUH_
 
@@ -52,9 +52,10 @@ __device__ __forceinline__ uint32_t InBlock(uint32_t address, uint32_t rank) {
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
   return there;
 }
+// Orders no ordinary accesses beyond the block: a release to the cluster would first wait for all
+// stores of the thread to reach memory. What the products have read needs no such order.
 __device__ __forceinline__ void ArriveInCluster(uint32_t barrier) {
-  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier)
-               : "memory");
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
 __device__ __forceinline__ void LoadBox(const CUtensorMap& map, uint32_t to, uint32_t barrier,
@@ -65,21 +66,24 @@ __device__ __forceinline__ void LoadBox(const CUtensorMap& map, uint32_t to, uin
       "l"(&map), "r"(barrier), "r"(c0), "r"(c1)
       : "memory");
 }
-// To the same place in both blocks, whose barriers both count the bytes.
-__device__ __forceinline__ void LoadBoxToBoth(const CUtensorMap& map, uint32_t to, uint32_t barrier,
-                                              int c0, int c1) {
+// To the same place in all `blocks` of the cluster, whose barriers all count the bytes.
+template <int blocks>
+__device__ __forceinline__ void LoadBoxToAll(const CUtensorMap& map, uint32_t to, uint32_t barrier,
+                                             int c0, int c1) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
       ".multicast::cluster [%0], [%1, {%4, %5}], [%2], %3;" ::"r"(to),
-      "l"(&map), "r"(barrier), "h"(static_cast<uint16_t>(3)), "r"(c0), "r"(c1)
+      "l"(&map), "r"(barrier), "h"(static_cast<uint16_t>((1 << blocks) - 1)), "r"(c0), "r"(c1)
       : "memory");
 }
-__device__ __forceinline__ void LoadPermutedBoxToBoth(const CUtensorMap& map, uint32_t to,
-                                                      uint32_t barrier, int c0, int c4) {
+template <int blocks>
+__device__ __forceinline__ void LoadPermutedBoxToAll(const CUtensorMap& map, uint32_t to,
+                                                     uint32_t barrier, int c0, int c4) {
   asm volatile(
       "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
       ".multicast::cluster [%0], [%1, {%4, %6, %6, %6, %5}], [%2], %3;" ::"r"(to),
-      "l"(&map), "r"(barrier), "h"(static_cast<uint16_t>(3)), "r"(c0), "r"(c4), "r"(0)
+      "l"(&map), "r"(barrier), "h"(static_cast<uint16_t>((1 << blocks) - 1)), "r"(c0), "r"(c4),
+      "r"(0)
       : "memory");
 }
 

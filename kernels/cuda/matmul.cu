@@ -1,10 +1,12 @@
-// Matrix products: cuBLASLt for the dense ones, own kernels for what it cannot do.
+// Matrix products: cuBLASLt for the dense ones, own kernels for what it cannot do or does in two
+// passes.
 #include <algorithm>
 
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/cuda_queue.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/relu2_gemm.h"
 #include "kernels/cuda/symmetric.h"
 
 namespace kernels {
@@ -162,6 +164,12 @@ class CudaMatMulOps : public MatMulOps {
 
   void LinearRelu2(Tensor u, Tensor w, HiddenDim hidden, Tensor a, Tensor b,
                    Queue& queue) const override {
+    const cuda::Relu2GemmShape shape = {a.dim(0) * a.dim(1), a.dim(2), u.dim(2), hidden};
+    if (cuda::Relu2GemmTakes(shape)) {
+      CudaQueue& stream = Cuda(queue);
+      return cuda::Relu2Gemm(u.bf16(), w.bf16(), a.bf16(), b.bf16(), shape, stream.processors(),
+                             stream.stream());
+    }
     const int64_t vectors = Vectors("LinearRelu2", a);
     MatMul(u, w, a, {.trans_b = hidden == HiddenDim::kRows}, Tensor(), queue);
     Relu2<<<cuda::CeilDiv(vectors, kThreads), kThreads, 0, Cuda(queue).stream()>>>(
@@ -171,6 +179,12 @@ class CudaMatMulOps : public MatMulOps {
 
   void LinearRelu2Grad(Tensor dy, Tensor w, HiddenDim hidden, Tensor a, Tensor da,
                        Queue& queue) const override {
+    const cuda::Relu2GemmShape shape = {a.dim(0) * a.dim(1), a.dim(2), dy.dim(2), hidden};
+    if (cuda::Relu2GemmTakes(shape)) {
+      CudaQueue& stream = Cuda(queue);
+      return cuda::Relu2GradGemm(dy.bf16(), w.bf16(), a.bf16(), da.bf16(), shape,
+                                 stream.processors(), stream.stream());
+    }
     const int64_t vectors = Vectors("LinearRelu2Grad", a);
     MatMul(dy, w, da, {.trans_b = hidden == HiddenDim::kRows}, Tensor(), queue);
     Relu2Grad<<<cuda::CeilDiv(vectors, kThreads), kThreads, 0, Cuda(queue).stream()>>>(
