@@ -134,7 +134,8 @@ void KeyGrad(const AttentionProblem& problem, const AttentionGradPointers& grad,
   std::fill(dk, dk + keys * d, 0.0f);
   std::fill(dv, dv + keys * d, 0.0f);
   // The last key of the block is the one that is seen furthest.
-  const int64_t queries_end = std::min(tile.end + problem.window, tile.DocumentEnd(tile.end - 1));
+  const int64_t queries_end =
+      std::min(problem.window.LastQuery(tile.end - 1) + 1, tile.DocumentEnd(tile.end - 1));
   for (int64_t query = tile.begin; query < queries_end; query += kBlock) {
     const int64_t rows = std::min(kBlock, queries_end - query);
     LoadRows(problem.q + tile.Offset(problem, query), stride, rows, d, q);

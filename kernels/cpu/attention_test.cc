@@ -24,6 +24,7 @@ struct Case {
   int64_t head_dim;
   int64_t window;
   std::vector<std::vector<int32_t>> boundaries;  // of each slot
+  int64_t window_block = 0;
 
   int64_t slots() const { return boundaries.size(); }
 };
@@ -66,6 +67,7 @@ AttentionArgs Args(const Case& c, const Data& data, int64_t begin, int64_t count
   args.boundaries = data.boundaries.get().Slice(begin, count);
   args.heads = c.heads;
   args.window_tokens = c.window;
+  args.window_block = c.window_block;
   args.scale = kScale;
   args.o = data.o.get().Slice(begin, count);
   args.lse = data.lse.get().Slice(begin, count);
@@ -92,7 +94,13 @@ struct Oracle {
     return ((slot * c.tokens + token) * c.heads + head) * c.head_dim + i;
   }
   bool Sees(int64_t slot, int64_t query, int64_t key) const {
-    if (key > query || key < query - c.window) return false;
+    if (key > query) return false;
+    if (c.window_block == 0) {
+      if (key < query - c.window) return false;
+    } else if (query / c.window_block - key / c.window_block >
+               std::max<int64_t>(c.window / c.window_block, 1) - 1) {
+      return false;
+    }
     for (int64_t boundary : c.boundaries[slot]) {
       if (key < boundary && boundary <= query) return false;  // another document
     }
@@ -221,7 +229,18 @@ INSTANTIATE_TEST_SUITE_P(
              33,
              {{0, 0, 100, 149, 150}, {0, 150, 150, 150, 150}, {0, 63, 65, 65, 150}}},
         Case{"window_over_blocks", 330, 1, 128, 129, {{0, 310, 330}}},
-        Case{"record_heads", 96, 6, 128, 40, {{0, 7, 96}}}),
+        Case{"record_heads", 96, 6, 128, 40, {{0, 7, 96}}},
+        Case{"blocks_without_a_window", 200, 1, 24, 0, {{0, 90, 200}}, 16},
+        Case{"blocks_longer_than_the_slot", 50, 1, 8, 128, {{0, 20, 50}}, 128},
+        Case{"blocks_of_three_slots",
+             150,
+             2,
+             40,
+             48,
+             {{0, 0, 100, 149, 150}, {0, 150, 150, 150, 150}, {0, 63, 65, 65, 150}},
+             16},
+        Case{"blocks_of_48", 330, 1, 64, 96, {{0, 48, 47 + 48, 330}}, 48},
+        Case{"blocks_of_128_and_8_heads", 400, 8, 128, 256, {{0, 7, 390, 400}}, 128}),
     [](const auto& info) { return info.param.name; });
 
 TEST(AttentionDeathTest, NamesBadBoundaries) {
@@ -236,10 +255,16 @@ TEST(AttentionDeathTest, NamesBadHeadDim) {
   EXPECT_DEATH(RunBoth(c, data, 1, 0, 1), "head dim 12");
 }
 
+TEST(AttentionDeathTest, NamesBadBlocks) {
+  const Case odd = {"", 48, 1, 8, 48, {{0, 48}}, 24};
+  EXPECT_DEATH(RunBoth(odd, Data(odd), 1, 0, 1), "blocks of 24 tokens");
+  const Case part = {"", 48, 1, 8, 40, {{0, 48}}, 16};
+  EXPECT_DEATH(RunBoth(part, Data(part), 1, 0, 1), "window of 40 tokens in blocks of 16");
+}
+
 // Central differences of the float64 forward, whose own error is near 1e-8, confirm the
 // gradient that the shapes above are held to.
-TEST(AttentionGradTest, OracleMatchesFiniteDifferences) {
-  const Case c = {"", 13, 2, 8, 4, {{0, 0, 6, 13}}};
+void ExpectGradientOfOracle(const Case& c) {
   const Data data(c);
   Oracle oracle(c, data);
   const Doubles do_ = data.do_.ToDouble();
@@ -267,6 +292,11 @@ TEST(AttentionGradTest, OracleMatchesFiniteDifferences) {
       ASSERT_NEAR((up - down) / (2 * kStep), grad[i], 1e-7) << i;
     }
   }
+}
+
+TEST(AttentionGradTest, OracleMatchesFiniteDifferences) {
+  ExpectGradientOfOracle({"", 13, 2, 8, 4, {{0, 0, 6, 13}}});
+  ExpectGradientOfOracle({"", 37, 1, 8, 16, {{0, 0, 6, 37}}, 16});
 }
 
 // With q = 0 all visible keys weigh the same, and one-hot v shows which they are.

@@ -22,7 +22,7 @@ struct AttentionProblem {
         heads(args.heads),
         head_dim(args.q.dim(2) / args.heads),
         blocks((tokens + kAttentionBlock - 1) / kAttentionBlock),
-        window(args.window_tokens),
+        window(args),
         scale(args.scale),
         q(args.q.bf16()),
         k(args.k.bf16()),
@@ -36,7 +36,7 @@ struct AttentionProblem {
   int64_t row_stride() const { return heads * head_dim; }
 
   int64_t slots, tokens, heads, head_dim, blocks;
-  int64_t window;
+  AttentionWindow window;
   float scale;
   const BF16* q;
   const BF16* k;
@@ -76,7 +76,7 @@ struct AttentionTile {
     for (int64_t i = 0; i < count; ++i) {
       const int64_t query = from + i;
       while (*end_of_document <= query) ++end_of_document;
-      first[i] = std::max<int64_t>(end_of_document[-1], query - problem.window);
+      first[i] = std::max<int64_t>(end_of_document[-1], problem.window.FirstKey(query));
     }
   }
 

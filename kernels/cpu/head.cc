@@ -77,8 +77,10 @@ class CpuHeadOps : public HeadOps {
 
  private:
   static HeadCurve Curve(const HeadArgs& args) {
-    return {
-        .cap = args.softcap, .temperature = args.softcap_temperature, .shift = args.softcap_shift};
+    return {.kind = args.softcap_kind,
+            .cap = args.softcap,
+            .temperature = args.softcap_temperature,
+            .shift = args.softcap_shift};
   }
 
   static Workspace Split(const HeadArgs& args) {

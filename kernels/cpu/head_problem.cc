@@ -37,6 +37,12 @@ double OracleRow(const HeadSetting& setting, const std::vector<double>& weights,
                  const std::vector<int64_t>& targets, std::vector<double>& logits) {
   std::vector<double> z, slope;
   for (double logit : logits) {
+    if (setting.softcap_kind == SoftCap::kIsru) {
+      const double x = logit / setting.softcap;
+      z.push_back(setting.softcap * x / std::sqrt(1 + x * x));
+      slope.push_back(std::pow(1 + x * x, -1.5));
+      continue;
+    }
     const double c = 1 / (1 + std::exp(-(logit + setting.softcap_shift) / kTemperature));
     z.push_back(setting.softcap * c);
     slope.push_back(setting.softcap / kTemperature * c * (1 - c));
@@ -81,6 +87,8 @@ HeadSetting UnifiedHead(bool fp8) {
   return setting;
 }
 
+HeadSetting IsruHead() { return {.softcap_kind = SoftCap::kIsru, .softcap = 15.0f}; }
+
 HeadProblem::HeadProblem(HeadShape s, HeadSetting with, int64_t leaves)
     : shape(s),
       setting(std::move(with)),
@@ -101,6 +109,7 @@ HeadArgs HeadProblem::Args(int64_t begin, int64_t count, Tensor workspace) const
   args.w = w;
   args.w_transposed = setting.w_transposed;
   args.targets = targets.get().Slice(begin, count);
+  args.softcap_kind = setting.softcap_kind;
   args.softcap = setting.softcap;
   args.softcap_temperature = static_cast<float>(kTemperature);
   args.softcap_shift = setting.softcap_shift;

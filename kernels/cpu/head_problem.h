@@ -19,6 +19,7 @@ struct HeadShape {
 struct HeadSetting {
   HeadPrecision precision = {};
   bool w_transposed = false;
+  SoftCap softcap_kind = SoftCap::kSigmoid;
   float softcap = 30.0f;
   float softcap_shift = 0.0f;
   std::vector<double> loss_weights = {};
@@ -28,6 +29,8 @@ struct HeadSetting {
 HeadSetting CustomSizingHead(bool fp8);
 // modded-nanogpt's record of 2026-01-18, with the weights of its first steps.
 HeadSetting UnifiedHead(bool fp8);
+// modded-nanogpt, track 2, record of 2025-04-16.
+HeadSetting IsruHead();
 
 struct HeadProblem {
   HeadProblem(HeadShape shape, HeadSetting setting, int64_t leaves);

@@ -47,22 +47,41 @@ void NarrowImpl(const float* HWY_RESTRICT from, int64_t size, BF16* HWY_RESTRICT
 // hn::Exp answers 0 for a NaN; a NaN has to reach the loss.
 HWY_INLINE VF ExpOrNaN(DF d, VF v) { return hn::IfThenElse(hn::IsNaN(v), v, hn::Exp(d, v)); }
 
-// z of the bf16-rounded logit. With y = (logit + shift) / temperature and e = exp(-|y|) nothing
-// overflows, and c (1 - c) = e / (1 + e)^2 does not cancel; at infinity it is 0.
+// z and slope of logits, rounded to bf16.
 struct Capped {
   VF z;
   VF slope;  // dz / dlogit
 };
-HWY_INLINE Capped Cap(DF d, VF logit, const HeadCurve& curve) {
+
+// With r = 1 / sqrt(logit^2 + cap^2): z = cap logit r, slope = (cap r)^3. Logits count as at most
+// 2^60, so that their squares are finite; the slope there is 0 in f32.
+HWY_INLINE Capped CapIsru(DF d, VF logit, float cap_scalar) {
+  const VF cap = hn::Set(d, cap_scalar);
+  const VF most = hn::Set(d, 0x1p60f);
+  const VF x = hn::IfThenElse(hn::Gt(hn::Abs(logit), most), hn::CopySign(most, logit), logit);
+  const VF root = hn::Sqrt(hn::MulAdd(x, x, hn::Mul(cap, cap)));
+  const VF ratio = hn::Div(cap, root);
+  return {hn::Mul(x, ratio), hn::Mul(hn::Mul(ratio, ratio), ratio)};
+}
+
+// With y = (logit + shift) / temperature and e = exp(-|y|) nothing overflows, and
+// c (1 - c) = e / (1 + e)^2 does not cancel; at infinity it is 0.
+HWY_INLINE Capped CapSigmoid(DF d, VF logit, const HeadCurve& curve) {
   const VF one = hn::Set(d, 1.0f);
-  const VF y = hn::Mul(hn::Add(RoundVecToBF16(d, logit), hn::Set(d, curve.shift)),
-                       hn::Set(d, 1.0f / curve.temperature));
+  const VF y =
+      hn::Mul(hn::Add(logit, hn::Set(d, curve.shift)), hn::Set(d, 1.0f / curve.temperature));
   const VF e = ExpOrNaN(d, hn::Neg(hn::Abs(y)));
   const VF share = hn::Div(one, hn::Add(one, e));  // sigmoid(|y|)
   const VF rest = hn::Mul(e, share);               // sigmoid(-|y|)
   const VF c = hn::IfThenElse(hn::Lt(y, hn::Zero(d)), rest, share);
   return {hn::Mul(hn::Set(d, curve.cap), c),
           hn::Mul(hn::Set(d, curve.cap / curve.temperature), hn::Mul(share, rest))};
+}
+
+HWY_INLINE Capped Cap(DF d, VF logit, const HeadCurve& curve) {
+  const VF rounded = RoundVecToBF16(d, logit);
+  if (curve.kind == SoftCap::kIsru) return CapIsru(d, rounded, curve.cap);
+  return CapSigmoid(d, rounded, curve);
 }
 
 void CapRowImpl(int64_t vocab, const HeadCurve& curve, float* HWY_RESTRICT row) {
@@ -75,13 +94,17 @@ void CapRowImpl(int64_t vocab, const HeadCurve& curve, float* HWY_RESTRICT row) 
 // z into `z`, slopes over the logits in `row`; returns the maximum of z.
 float CapRowWithSlopes(const HeadRow& p, float* HWY_RESTRICT row, float* HWY_RESTRICT z) {
   const DF d;
-  VF top = hn::Zero(d);  // z is never below 0
+  // Below any z.
+  VF top = hn::Set(d, p.curve.kind == SoftCap::kIsru ? -p.curve.cap : 0.0f);
   ForEachVec(d, p.vocab, [&](int64_t i, int64_t n) {
     const Capped capped = Cap(d, LoadAny(d, row + i, n), p.curve);
-    // The lanes past a row's end hold z(0), which must not count as a maximum.
     StoreAny(d, capped.z, z + i, n);
     StoreAny(d, capped.slope, row + i, n);
-    top = hn::Max(top, LoadAny(d, z + i, n));
+    // The lanes past a row's end hold z(0), which must not count as a maximum.
+    const VF counted = n == static_cast<int64_t>(hn::Lanes(d))
+                           ? capped.z
+                           : hn::IfThenElse(hn::FirstN(d, n), capped.z, top);
+    top = hn::Max(top, counted);
   });
   return hn::GetLane(hn::MaxOfLanes(d, top));
 }

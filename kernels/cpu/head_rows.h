@@ -9,8 +9,9 @@
 
 namespace kernels {
 
-// z = cap * sigmoid((logit + shift) / temperature)
+// The soft cap of HeadArgs.
 struct HeadCurve {
+  SoftCap kind;
   float cap;
   float temperature;
   float shift;

@@ -27,9 +27,17 @@ std::vector<Variant> Variants() {
   weights_alone.loss_weights = {1, 0.5, 0.25, 0.125};
   HeadSetting shift_alone = CustomSizingHead(false);
   shift_alone.softcap_shift = -3;
-  return {{"Bf16", CustomSizingHead(false)},   {"Fp8", CustomSizingHead(true)},
-          {"UnifiedBf16", UnifiedHead(false)}, {"UnifiedFp8", UnifiedHead(true)},
-          {"FourWeightsFp8", weights_alone},   {"ShiftBf16", shift_alone}};
+  HeadSetting isru_of_all = UnifiedHead(true);
+  isru_of_all.softcap_kind = SoftCap::kIsru;
+  isru_of_all.softcap = 15;
+  return {{"Bf16", CustomSizingHead(false)},
+          {"Fp8", CustomSizingHead(true)},
+          {"UnifiedBf16", UnifiedHead(false)},
+          {"UnifiedFp8", UnifiedHead(true)},
+          {"FourWeightsFp8", weights_alone},
+          {"ShiftBf16", shift_alone},
+          {"Isru", IsruHead()},
+          {"IsruWeightsFp8", isru_of_all}};
 }
 
 class HeadTest : public ::testing::TestWithParam<std::tuple<HeadShape, Variant>> {
@@ -100,7 +108,9 @@ INSTANTIATE_TEST_SUITE_P(
 
 // Central differences of the oracle's summed losses, in each direction of x and w.
 TEST(Head, GradientMatchesFiniteDifferences) {
-  for (const HeadSetting& setting : {CustomSizingHead(false), UnifiedHead(false)}) {
+  HeadSetting isru = IsruHead();
+  isru.softcap = 0.5;  // of the logits' size, so that it bends
+  for (const HeadSetting& setting : {CustomSizingHead(false), UnifiedHead(false), isru}) {
     HeadProblem problem({1, 5, 11, 8}, setting, 1);
     problem.Run();
     const std::vector<double> x = problem.x.ToDouble(), w = problem.w.ToDouble();
@@ -154,6 +164,77 @@ TEST(Head, T1_26_SoftCap) {
   const HeadProblem steep = SingleRow(1, {10, 10});
   steep.Run();
   EXPECT_NEAR(LogitGradients(steep)[0][1], 0.660364 / 2, 0.33 * std::ldexp(1.0, -8));
+}
+
+TEST(Head, T2_23_IsruSoftCap) {
+  const std::vector<double> logits = {0, 1, 5, 15, 45, -1, -5, -15, -45};
+  const std::vector<double> want = {0,         0.997785,  4.743416,   10.606602, 14.230249,
+                                    -0.997785, -4.743416, -10.606602, -14.230249};
+  const std::vector<double> z = HeadOfLogits(1, {logits}, {0}, IsruHead()).Logits();
+  for (size_t j = 0; j < want.size(); ++j) EXPECT_NEAR(z[j], want[j], 2e-6) << logits[j];
+
+  // Two equal logits: p = 1/2 each, so the gradient is half of the slope, rounded to bf16.
+  const std::vector<std::vector<double>> slopes = {{0, 1}, {15, 0.3535534}, {45, 0.0316228}};
+  for (const std::vector<double>& at : slopes) {
+    const HeadProblem flat = HeadOfLogits(1, {{at[0], at[0]}}, {0}, IsruHead());
+    flat.Run();
+    EXPECT_NEAR(LogitGradients(flat)[0][1], at[1] / 2, at[1] / 2 * std::ldexp(1.0, -8)) << at[0];
+    EXPECT_NEAR(flat.losses.ToDouble()[0], std::log(2.0), 2e-6);
+  }
+}
+
+// Neither temperature nor shift is read.
+TEST(Head, IsruHasTheCapAlone) {
+  HeadSetting shifted = IsruHead();
+  shifted.softcap_shift = 5;
+  const HeadProblem problem = HeadOfLogits(1, {{3, -4, 0.5}}, {0}, shifted);
+  EXPECT_EQ(problem.Logits(), HeadOfLogits(1, {{3, -4, 0.5}}, {0}, IsruHead()).Logits());
+}
+
+TEST(Head, IsruSaturates) {
+  for (double huge : {1e20, 1e38}) {  // the first one's square is infinite, the second one itself
+    const double scale = huge > 1e37 ? 100.0 : 1.0;
+    const HeadProblem problem = HeadOfLogits(scale, {{-huge, huge, huge}}, {0}, IsruHead());
+    EXPECT_EQ(problem.Logits(), (std::vector<double>{-15, 15, 15}));
+    problem.Run();
+    EXPECT_NEAR(problem.losses.ToDouble()[0], 30 + std::log(2.0), 1e-5);
+    for (double g : problem.dw.ToDouble()) EXPECT_EQ(g, 0.0);
+    for (double g : problem.dx.ToDouble()) EXPECT_EQ(g, 0.0);
+  }
+  // All logits far below 0, in rows with and without a tail of a vector.
+  for (size_t vocab : {3, 16, 33}) {
+    const std::vector<double> row(vocab, -1e6);
+    const HeadProblem low = HeadOfLogits(1, {row}, {0}, IsruHead());
+    low.Run();
+    EXPECT_NEAR(low.losses.ToDouble()[0], std::log(static_cast<double>(vocab)), 2e-6);
+  }
+}
+
+TEST(Head, IsruNaNReachesTheLoss) {
+  for (int at : {0, 1, 2}) {
+    std::vector<double> logits = {1, 2, 3};
+    logits[at] = NAN;
+    const HeadProblem problem = HeadOfLogits(1, {logits}, {0}, IsruHead());
+    problem.Run();
+    EXPECT_TRUE(std::isnan(problem.losses.ToDouble()[0])) << at;
+  }
+}
+
+// Equal chunks of a sequence, each with its own mean, have the mean of the whole.
+TEST(Head, T2_24_MeanOfChunks) {
+  for (const HeadSetting& setting : {CustomSizingHead(false), IsruHead()}) {
+    const HeadProblem whole({1, 600, 300, 24}, setting, 1), chunks({4, 150, 300, 24}, setting, 1);
+    ASSERT_EQ(whole.x.ToDouble(), chunks.x.ToDouble());
+    const std::vector<double> losses = whole.Losses(), of_chunks = chunks.Losses();
+    double mean = 0, mean_of_means = 0;
+    for (double loss : losses) mean += loss / 600;
+    for (int chunk = 0; chunk < 4; ++chunk) {
+      double sum = 0;
+      for (int t = 0; t < 150; ++t) sum += of_chunks[chunk * 150 + t];
+      mean_of_means += sum / 150 / 4;
+    }
+    EXPECT_NEAR(mean_of_means, mean, 1e-6 * mean);
+  }
 }
 
 TEST(Head, T1_25_Fp8Scales) {

@@ -15,7 +15,8 @@ AttentionProblem::AttentionProblem(const AttentionArgs& args)
       tokens(args.q.dim(1)),
       heads(args.heads),
       head_dim(args.q.dim(2) / args.heads),
-      window(std::min(args.window_tokens, args.q.dim(1))),  // no query is further from a key
+      // No query is further from a key, and no block need be larger.
+      window_reach(std::min(AttentionWindow(args).reach, args.q.dim(1))),
       boundary_count(args.boundaries.dim(1)),
       scale(args.scale),
       q(args.q.bf16()),
@@ -23,7 +24,8 @@ AttentionProblem::AttentionProblem(const AttentionArgs& args)
       v(args.v.bf16()),
       o(args.o.bf16()),
       lse(args.lse.f32()),
-      boundaries(args.boundaries.i32()) {
+      boundaries(args.boundaries.i32()),
+      window_block(std::min(AttentionWindow(args).block, args.q.dim(1))) {
   CHECK(head_dim == 64 || head_dim == 128)
       << "Attention: head dim " << head_dim << " is neither 64 nor 128 (q " << args.q << ")";
   CHECK_EQ(tokens % 16, 0) << "Attention: slots are no multiple of 16 tokens (q " << args.q << ")";

@@ -94,7 +94,7 @@ __device__ __forceinline__ void Slopes(const float (&s)[kRows][kColumns][4],
   }
 }
 
-template <int d>
+template <int d, bool kBlocks>
 __global__ void __launch_bounds__(kAttentionThreads, 2)
     QueryGradKernel(const AttentionProblem problem, const AttentionGradPointers grad) {
   extern __shared__ __align__(kTileAlignment) uint8_t shared_memory[];
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
 
   CopyTile<kQueries, d>(shared.do_, grad.do_ + head.offset, head.stride, tile, tokens);
   CopyTile<kQueries, d>(shared.q, problem.q + head.offset, head.stride, tile, tokens);
-  const Documents documents(problem, blockIdx.z, shared.boundaries);
+  const Documents<kBlocks> documents(problem, blockIdx.z, shared.boundaries);
   const int first_step = documents.FirstKey(tile) / kKeys * kKeys;
   const int end = min(tile + kQueries, tokens);
   CopyTile<kKeys, d>(shared.k[0], k, head.stride, first_step, tokens);
@@ -231,7 +231,7 @@ __device__ __forceinline__ void Slopes(float (&s)[1][kColumns][4], float (&ds)[1
   }
 }
 
-template <int d>
+template <int d, bool kBlocks>
 __global__ void __launch_bounds__(kAttentionThreads, 2)
     KeyGradKernel(const AttentionProblem problem, const AttentionGradPointers grad) {
   extern __shared__ __align__(kTileAlignment) uint8_t shared_memory[];
@@ -243,7 +243,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
   CopyTile<kKeys, d>(shared.k, problem.k + head.offset, head.stride, tile, tokens);
   CopyTile<kKeys, d>(shared.v, problem.v + head.offset, head.stride, tile, tokens);
   CopyStep<d>(problem, grad, head, tile, 0, shared);
-  const Documents documents(problem, blockIdx.z, shared.boundaries);
+  const Documents<kBlocks> documents(problem, blockIdx.z, shared.boundaries);
   const int end = documents.LastQuery(min(tile + kKeys, tokens) - 1) + 1;
   // Keys behind the slot's end have no queries. They come in whole warps, as the slot's tokens
   // are a multiple of 16.
@@ -303,24 +303,33 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
 
 }  // namespace key_pass
 
-template <int d>
+template <int d, bool kBlocks>
 void Launch(const AttentionProblem& problem, const AttentionGradPointers& grad, CudaQueue& queue) {
   constexpr int kQueryBytes = sizeof(query_pass::Shared<d>);
   constexpr int kKeyBytes = sizeof(key_pass::Shared<d>);
-  CUDA_CHECK(cudaFuncSetAttribute(query_pass::QueryGradKernel<d>,
+  CUDA_CHECK(cudaFuncSetAttribute(query_pass::QueryGradKernel<d, kBlocks>,
                                   cudaFuncAttributeMaxDynamicSharedMemorySize, kQueryBytes));
-  CUDA_CHECK(cudaFuncSetAttribute(key_pass::KeyGradKernel<d>,
+  CUDA_CHECK(cudaFuncSetAttribute(key_pass::KeyGradKernel<d, kBlocks>,
                                   cudaFuncAttributeMaxDynamicSharedMemorySize, kKeyBytes));
   const dim3 query_grid(problem.heads, CeilDiv(problem.tokens, query_pass::kQueries),
                         problem.slots);
-  query_pass::QueryGradKernel<d>
+  query_pass::QueryGradKernel<d, kBlocks>
       <<<query_grid, kAttentionThreads, kQueryBytes, queue.stream()>>>(problem, grad);
   CheckLaunch("QueryGradKernel");
   // After the query pass, which writes delta.
   const dim3 key_grid(problem.heads, CeilDiv(problem.tokens, key_pass::kKeys), problem.slots);
-  key_pass::KeyGradKernel<d>
+  key_pass::KeyGradKernel<d, kBlocks>
       <<<key_grid, kAttentionThreads, kKeyBytes, queue.stream()>>>(problem, grad);
   CheckLaunch("KeyGradKernel");
+}
+
+template <int d>
+void Launch(const AttentionProblem& problem, const AttentionGradPointers& grad, CudaQueue& queue) {
+  if (problem.window_block == 1) {
+    Launch<d, false>(problem, grad, queue);
+  } else {
+    Launch<d, true>(problem, grad, queue);
+  }
 }
 
 }  // namespace

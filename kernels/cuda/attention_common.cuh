@@ -22,12 +22,13 @@ namespace kernels::cuda {
 struct AttentionProblem {
   explicit AttentionProblem(const AttentionArgs& args);
 
-  int slots, tokens, heads, head_dim, window, boundary_count;
+  int slots, tokens, heads, head_dim, window_reach, boundary_count;
   float scale;
   const BF16 *q, *k, *v;
   BF16* o;
   float* lse;
   const int32_t* boundaries;
+  int window_block;  // with window_reach an AttentionWindow
 };
 
 struct AttentionGradPointers {
@@ -61,6 +62,9 @@ struct AttentionHead {
 // The documents of a block's slot. Boundaries beyond this many stay in global memory.
 constexpr int kSharedBoundaries = 1024;
 
+// kBlocks: the window's blocks are of more than one token. A window of tokens is spared the
+// division.
+template <bool kBlocks>
 class Documents {
  public:
   // All threads of the block. The barrier also publishes what they wrote before.
@@ -68,7 +72,8 @@ class Documents {
                        int32_t (&shared)[kSharedBoundaries])
       : boundaries_(problem.boundaries + int64_t{slot} * problem.boundary_count),
         count_(problem.boundary_count),
-        window_(problem.window) {
+        reach_(problem.window_reach),
+        block_(problem.window_block) {
     if (count_ <= kSharedBoundaries) {
       for (int i = threadIdx.x; i < count_; i += kAttentionThreads) shared[i] = boundaries_[i];
       boundaries_ = shared;
@@ -79,11 +84,13 @@ class Documents {
   // Of a token of the slot, as query: the first key that it sees; the last is the token itself.
   // Never falls from token to token.
   __device__ int FirstKey(int token) const {
-    return max(boundaries_[FirstBehind(token) - 1], token - window_);
+    const int block_begin = kBlocks ? token - token % block_ : token;
+    return max(boundaries_[FirstBehind(token) - 1], block_begin - reach_);
   }
   // As key: the last query that sees it; the first is the token itself. Never falls either.
   __device__ int LastQuery(int token) const {
-    return min(boundaries_[FirstBehind(token)] - 1, token + window_);
+    const int block_last = kBlocks ? token - token % block_ + (block_ - 1) : token;
+    return min(boundaries_[FirstBehind(token)] - 1, block_last + reach_);
   }
 
  private:
@@ -103,7 +110,7 @@ class Documents {
   }
 
   const int32_t* boundaries_;
-  int count_, window_;
+  int count_, reach_, block_;
 };
 
 __device__ __forceinline__ uint32_t SharedAddress(const void* p) {

@@ -81,7 +81,7 @@ __device__ __forceinline__ void Softmax(float scale_log2, float (&s)[kRows][kCol
   }
 }
 
-template <int d>
+template <int d, bool kBlocks>
 __global__ void __launch_bounds__(kAttentionThreads, 2)
     AttentionKernel(const AttentionProblem problem) {
   extern __shared__ __align__(kTileAlignment) uint8_t shared_memory[];
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
   const BF16* v = problem.v + head.offset;
 
   CopyTile<kQueries, d>(shared.q, problem.q + head.offset, head.stride, tile, tokens);
-  const Documents documents(problem, blockIdx.z, shared.boundaries);
+  const Documents<kBlocks> documents(problem, blockIdx.z, shared.boundaries);
   // Steps begin at multiples of their size, so that one ends where the tile does.
   const int first_step = documents.FirstKey(tile) / kKeys * kKeys;
   const int end = min(tile + kQueries, tokens);
@@ -175,14 +175,23 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
                tokens - first_query);
 }
 
-template <int d>
+template <int d, bool kBlocks>
 void Launch(const AttentionProblem& problem, CudaQueue& queue) {
   constexpr int kBytes = sizeof(Shared<d>);
-  CUDA_CHECK(cudaFuncSetAttribute(AttentionKernel<d>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  kBytes));
+  CUDA_CHECK(cudaFuncSetAttribute(AttentionKernel<d, kBlocks>,
+                                  cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
   const dim3 grid(problem.heads, CeilDiv(problem.tokens, kQueries), problem.slots);
-  AttentionKernel<d><<<grid, kAttentionThreads, kBytes, queue.stream()>>>(problem);
+  AttentionKernel<d, kBlocks><<<grid, kAttentionThreads, kBytes, queue.stream()>>>(problem);
   CheckLaunch("AttentionKernel");
+}
+
+template <int d>
+void Launch(const AttentionProblem& problem, CudaQueue& queue) {
+  if (problem.window_block == 1) {
+    Launch<d, false>(problem, queue);
+  } else {
+    Launch<d, true>(problem, queue);
+  }
 }
 
 }  // namespace

@@ -31,11 +31,13 @@ struct Case {
   int64_t head_dim;
   int64_t window;
   Boundaries boundaries;
+  int64_t window_block = 0;
 
   int64_t slots() const { return boundaries.size(); }
   // Every query sees itself alone. Then dq and dk are 0 but for the rounding of sums.
   bool alone() const {
-    return window == 0 || boundaries[0].size() == static_cast<size_t>(tokens + 1);
+    return (window == 0 && window_block == 0) ||
+           boundaries[0].size() == static_cast<size_t>(tokens + 1);
   }
   std::vector<int64_t> dims() const { return {slots(), tokens, heads * head_dim}; }
   std::vector<int64_t> row_dims() const { return {slots(), heads, tokens}; }
@@ -72,6 +74,7 @@ struct Data {
     args.boundaries = boundaries.on(side);
     args.heads = c.heads;
     args.window_tokens = c.window;
+    args.window_block = c.window_block;
     args.scale = 0.1f;
     args.o = o.on(side);
     args.lse = lse.on(side);
@@ -124,7 +127,8 @@ class AttentionTest : public CudaTest {
   void ExpectSameAsCpu(const Case& c) {
     const std::string what =
         absl::StrCat(c.slots(), " slots of ", c.tokens, " tokens, ", c.heads, " heads of ",
-                     c.head_dim, ", window ", c.window, ", boundaries ", c.boundaries[0].size());
+                     c.head_dim, ", window ", c.window, " in blocks of ", c.window_block,
+                     ", boundaries ", c.boundaries[0].size());
     const Data data = Make(c);
     Both([&](Side side, Queue& queue) { data.Forward(c, side, queue); });
     ExpectClose(data.o, kBF16Ulp, kElement, "o, " + what);
@@ -146,6 +150,30 @@ class AttentionTest : public CudaTest {
     ExpectNormClose(data.dq, kNorm, "dq, " + what);
     ExpectNormClose(data.dk, kNorm, "dk, " + what);
   }
+
+  // Of a case of 128 tokens and a head of 128: that query q sees the keys of its document from
+  // first(q) on.
+  template <typename F>
+  void ExpectFirstKeys(const Case& c, const F& first_of) {
+    constexpr int kTokens = 128;
+    Data data = Make(c);
+    data.q = Zeros(DType::kBF16, c.dims());
+    std::vector<double> one_hot(kTokens * 128, 0.0);
+    for (int i = 0; i < kTokens; ++i) one_hot[i * 128 + i] = 1;
+    Set(data.v.cuda, one_hot);
+    data.Forward(c, Side::kCuda, cuda());
+    const std::vector<double> o = OnHost(data.o.cuda);
+    const std::vector<int>& ends = c.boundaries[0];
+    for (int query = 0; query < kTokens; ++query) {
+      const int64_t start = *(std::upper_bound(ends.begin(), ends.end(), query) - 1);
+      const int64_t first = std::max<int64_t>(start, first_of(query));
+      for (int key = 0; key < kTokens; ++key) {
+        const double want = first <= key && key <= query ? 1.0 / (query - first + 1) : 0.0;
+        ASSERT_NEAR(o[query * 128 + key], want, want * kBF16Ulp)
+            << "window " << c.window << ", query " << query << ", key " << key;
+      }
+    }
+  }
 };
 
 TEST_F(AttentionTest, HeadDimsHeadsAndTails) {
@@ -164,6 +192,18 @@ TEST_F(AttentionTest, Windows) {
     ExpectSameAsCpu({560, 1, 64, window, RandomDocuments(2, 560, 250)});
     ExpectSameAsCpu({560, 2, 128, window, RandomDocuments(2, 560, 12)});
   }
+}
+
+TEST_F(AttentionTest, WindowsOfBlocks) {
+  for (const int64_t block : {16, 48, 128, 256}) {
+    for (const int64_t blocks : {0, 1, 2, 3, 14}) {
+      const int64_t window = blocks * block;
+      ExpectSameAsCpu({560, 1, 128, window, {{0, 560}}, block});
+      ExpectSameAsCpu({560, 1, 64, window, RandomDocuments(2, 560, 250), block});
+      ExpectSameAsCpu({560, 2, 128, window, RandomDocuments(2, 560, 12), block});
+    }
+  }
+  ExpectSameAsCpu({16, 2, 128, 256, {{0, 5, 16}}, 128});  // blocks longer than the slot
 }
 
 TEST_F(AttentionTest, EmptyDocumentsAndEdgesOnTiles) {
@@ -192,13 +232,22 @@ TEST_F(AttentionTest, LongSlots) {
   ExpectSameAsCpu({2048, 1, 128, 300, RandomDocuments(2, 2048, 100, 256)});
 }
 
+TEST_F(AttentionTest, LongSlotsInBlocks) {
+  ExpectSameAsCpu({2048, 8, 128, 256, RandomDocuments(1, 2048, 900), 128});
+  ExpectSameAsCpu({2048, 1, 128, 1792, {{0, 2048}}, 128});
+  ExpectSameAsCpu({2048, 1, 64, 384, RandomDocuments(2, 2048, 100, 256), 128});
+  ExpectSameAsCpu({2048, 1, 128, 0, RandomDocuments(2, 2048, 3, 1500), 128});
+}
+
 TEST_F(AttentionTest, MoreBoundariesThanFitIntoSharedMemory) {
   ExpectSameAsCpu({2048, 1, 64, 128, RandomDocuments(2, 2048, 3, 1500)});
 }
 
 TEST_F(AttentionTest, RepeatsAndSlotsAreIndependent) {
-  for (const int64_t head_dim : {64, 128}) {
-    const Case c = {400, 2, head_dim, 150, RandomDocuments(3, 400, 160)};
+  const Boundaries documents = RandomDocuments(3, 400, 160);
+  for (const Case& c :
+       {Case{400, 2, 64, 150, documents}, Case{400, 2, 128, 150, documents},
+        Case{400, 2, 64, 256, documents, 128}, Case{400, 2, 128, 128, documents, 128}}) {
     Data data = Make(c);
     const auto run = [&](Queue& queue) {
       data.Forward(c, Side::kCuda, queue);
@@ -216,34 +265,85 @@ TEST_F(AttentionTest, RepeatsAndSlotsAreIndependent) {
     }
     const std::vector<Tensor> alone = data.CudaOutputs();
     for (size_t i = 0; i < alone.size(); ++i) {
-      EXPECT_TRUE(Bytes(together[i]) == Bytes(alone[i])) << "output " << i << ", d " << head_dim;
+      EXPECT_TRUE(Bytes(together[i]) == Bytes(alone[i]))
+          << "output " << i << ", d " << c.head_dim << ", blocks of " << c.window_block;
     }
   }
 }
 
 // With q = 0 all visible keys weigh the same, and one-hot v shows which they are.
 TEST_F(AttentionTest, T1_19_WindowHasOneMoreKeyThanTokens) {
-  constexpr int kTokens = 128;
-  const std::vector<int> starts = {0, 5, 6, 30};
   for (const int64_t window : {0, 1, 31, 32, 33, 500}) {
-    const Case c = {kTokens, 1, 128, window, {{0, 0, 5, 5, 6, 30, 128, 128}}};
+    ExpectFirstKeys({128, 1, 128, window, {{0, 0, 5, 5, 6, 30, 128, 128}}},
+                    [=](int query) { return query - window; });
+  }
+}
+
+TEST_F(AttentionTest, T2_14_MaskOfBlocksIsTheRule) {
+  for (const int64_t blocks : {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}) {
+    ExpectFirstKeys(
+        {128, 1, 128, 16 * blocks, {{0, 0, 5, 5, 6, 30, 128, 128}}, 16},
+        [=](int query) { return (query / 16 - std::max<int64_t>(blocks, 1) + 1) * 16; });
+  }
+}
+
+// The number of keys of each query, which q = 0 shows as exp(lse), at the record's block size.
+TEST_F(AttentionTest, T2_14_KeysInBlocksOf128) {
+  constexpr int kTokens = 2000, kBlock = 128;
+  for (int blocks = 0; blocks <= 14; ++blocks) {
+    const int longest = blocks % 3 == 0 ? 4000 : blocks % 3 == 1 ? 600 : 90;
+    const Case c = {kTokens, 1, 64, blocks * kBlock, RandomDocuments(1, kTokens, longest), kBlock};
     Data data = Make(c);
     data.q = Zeros(DType::kBF16, c.dims());
-    std::vector<double> one_hot(kTokens * 128, 0.0);
-    for (int i = 0; i < kTokens; ++i) one_hot[i * 128 + i] = 1;
-    Set(data.v.cuda, one_hot);
     data.Forward(c, Side::kCuda, cuda());
-    const std::vector<double> o = OnHost(data.o.cuda);
+    const std::vector<double> lse = OnHost(data.lse.cuda);
+    const std::vector<int>& ends = c.boundaries[0];
     for (int query = 0; query < kTokens; ++query) {
-      const int start = *(std::upper_bound(starts.begin(), starts.end(), query) - 1);
-      const int64_t first = std::max<int64_t>(start, query - window);
-      for (int key = 0; key < kTokens; ++key) {
-        const double want = first <= key && key <= query ? 1.0 / (query - first + 1) : 0.0;
-        ASSERT_NEAR(o[query * 128 + key], want, want * kBF16Ulp)
-            << "window " << window << ", query " << query << ", key " << key;
-      }
+      const int start = *(std::upper_bound(ends.begin(), ends.end(), query) - 1);
+      const int first = std::max(start, (query / kBlock - std::max(blocks, 1) + 1) * kBlock);
+      ASSERT_NEAR(lse[query], std::log(static_cast<double>(query - first + 1)), 2e-6)
+          << blocks << " blocks, query " << query;
     }
   }
+}
+
+// T2_15, one document, and T2_16, a document that starts at 700: windows of three blocks.
+TEST_F(AttentionTest, T2_15_T2_16_KeysOfSomeQueries) {
+  const auto keys = [&](const std::vector<int>& ends, int query) {
+    const Case c = {1024, 1, 128, 3 * 128, {ends}, 128};
+    Data data = Make(c);
+    data.q = Zeros(DType::kBF16, c.dims());
+    data.Forward(c, Side::kCuda, cuda());
+    return std::lround(std::exp(OnHost(data.lse.cuda)[query]));
+  };
+  EXPECT_EQ(keys({0, 1024}, 1000), 361);
+  EXPECT_EQ(keys({0, 1024}, 127), 128);
+  EXPECT_EQ(keys({0, 1024}, 1023), 384);
+  EXPECT_EQ(keys({0, 700, 1024}, 1000), 301);
+  EXPECT_EQ(keys({0, 700, 1024}, 699), 316);
+}
+
+// Other values of k and v where the rule has no key: those of query and output stay.
+TEST_F(AttentionTest, T2_14_OtherKeysChangeNoBit) {
+  constexpr int kTokens = 800, kQuery = 700, kFirst = 512;
+  const Case c = {kTokens, 1, 128, 256, {{0, 300, 800}}, 128};
+  Data data = Make(c);
+  data.Forward(c, Side::kCuda, cuda());
+  const std::vector<double> o = OnHost(data.o.cuda), lse = OnHost(data.lse.cuda);
+  std::vector<double> k = OnHost(data.k.cuda), v = OnHost(data.v.cuda);
+  for (int key = 0; key < kTokens; ++key) {
+    if (kFirst <= key && key <= kQuery) continue;
+    for (int i = key * 128; i < (key + 1) * 128; ++i) {
+      k[i] = 30;
+      v[i] = -1e6;
+    }
+  }
+  Set(data.k.cuda, k);
+  Set(data.v.cuda, v);
+  data.Forward(c, Side::kCuda, cuda());
+  EXPECT_EQ(OnHost(data.lse.cuda)[kQuery], lse[kQuery]);
+  const std::vector<double> after = OnHost(data.o.cuda);
+  for (int i = kQuery * 128; i < (kQuery + 1) * 128; ++i) ASSERT_EQ(after[i], o[i]) << i;
 }
 
 // Attention of one slot and one head from the definition.

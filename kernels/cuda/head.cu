@@ -119,8 +119,10 @@ class CudaHeadOps : public HeadOps {
   }
 
   static cuda::SoftcapCurve Curve(const HeadArgs& args) {
-    return {
-        .cap = args.softcap, .temperature = args.softcap_temperature, .shift = args.softcap_shift};
+    return {.kind = args.softcap_kind,
+            .cap = args.softcap,
+            .temperature = args.softcap_temperature,
+            .shift = args.softcap_shift};
   }
 
   // w8t is for gradients; from a transposed w it is made on the way to w8.
@@ -227,7 +229,7 @@ class CudaHeadOps : public HeadOps {
   }
 
   static void CheckLimits(const HeadArgs& args, bool grad) {
-    CHECK_LE(args.softcap, cuda::kMaxSoftcap) << "head on CUDA: exp(z - softcap) would underflow";
+    CHECK_LE(args.softcap, cuda::kMaxSoftcap) << "head on CUDA: exponentials of z would leave f32";
     if (!grad) return;
     CHECK_LE(HeadVocab(args), cuda::kMaxGradVocab)
         << "head on CUDA: a block of threads cannot hold a row of logits of w " << args.w;

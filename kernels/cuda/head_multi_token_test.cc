@@ -13,7 +13,7 @@ class HeadMultiTokenTest : public HeadTest {};
 // Among a row's three or four targets some are the same class, and others lie in the same 16 bytes.
 TEST_F(HeadMultiTokenTest, RepeatedTargetsAddUp) {
   const HeadShape s = {2, 48, 384, 64};
-  for (HeadSetting head : {kUnifiedBf16Head, kUnifiedFp8Head}) {
+  for (HeadSetting head : {kUnifiedBf16Head, kUnifiedFp8Head, kIsruWeightsHead}) {
     for (const std::vector<double>& weights :
          {std::vector<double>{1, 0.5, 0.25}, {0.25, 1, 0, 0.5}, {0, 0}}) {
       head.loss_weights = weights;
@@ -33,7 +33,7 @@ TEST_F(HeadMultiTokenTest, RepeatedTargetsAddUp) {
 // One weight of 1 takes another path through the kernel than no weights.
 TEST_F(HeadMultiTokenTest, OneWeightOfOneIsNoWeights) {
   const HeadShape s = {1, 208, 384, 128};
-  for (const HeadSetting& head : {kBf16Head, kFp8Head}) {
+  for (const HeadSetting& head : {kBf16Head, kFp8Head, kIsruHead, kIsruFp8Head}) {
     const Problem p = Random(s, head, 1);
     Grad(p);
     const std::vector<uint8_t> dx = Bytes(p.dx.cuda), dw = Bytes(p.dw.cuda);

@@ -19,6 +19,7 @@ struct HeadSetting {
   std::string name;
   HeadPrecision precision = {};
   bool w_transposed = false;
+  SoftCap kind = SoftCap::kSigmoid;
   float softcap = 30;
   float shift = 0;
   std::vector<double> loss_weights = {};
@@ -46,8 +47,15 @@ inline const HeadSetting kUnifiedFp8Head = {.name = "unified fp8",
                                             .softcap = 23,
                                             .shift = 5,
                                             .loss_weights = {1, 0.5, 0.25}};
-inline const std::vector<HeadSetting> kHeadSettings = {kBf16Head, kFp8Head, kUnifiedBf16Head,
-                                                       kUnifiedFp8Head};
+// modded-nanogpt, track 2, record of 2025-04-16; and what else the inverse square root goes with.
+inline const HeadSetting kIsruHead = {.name = "isru", .kind = SoftCap::kIsru, .softcap = 15};
+inline const HeadSetting kIsruWeightsHead = {
+    .name = "isru, weights", .kind = SoftCap::kIsru, .softcap = 15, .loss_weights = {1, 0.5, 0.25}};
+inline const HeadSetting kIsruFp8Head = {
+    .name = "isru, fp8", .precision = kFp8Head.precision, .kind = SoftCap::kIsru, .softcap = 15};
+inline const std::vector<HeadSetting> kHeadSettings = {kBf16Head,       kFp8Head,  kUnifiedBf16Head,
+                                                       kUnifiedFp8Head, kIsruHead, kIsruFp8Head,
+                                                       kIsruWeightsHead};
 
 struct HeadShape {
   int64_t slots, tokens, vocab, dim;
@@ -132,6 +140,7 @@ class HeadTest : public CudaTest {
             .w = p.w.on(side),
             .w_transposed = p.head.w_transposed,
             .targets = p.targets.on(side).Slice(begin, count),
+            .softcap_kind = p.head.kind,
             .softcap = p.head.softcap,
             .softcap_shift = p.head.shift,
             .loss_weights = Tensor(),

@@ -103,6 +103,84 @@ TEST_F(HeadTest, SaturatedLogitsHaveNoGradient) {
   }
 }
 
+// Slopes fall as the cube of 1 / |logit| only: at 300 there is a gradient still.
+TEST_F(HeadTest, SaturatedLogitsOfTheInverseRoot) {
+  const HeadShape s = {2, 48, 384, 64};
+  std::vector<double> values(s.vocab * s.dim);
+  std::mt19937 random(2);
+  for (double& value : values) {
+    constexpr double kValues[] = {0.5, -1, 10, 75, -75, 300, 1e19, -1e19, 3e38, -3e38};
+    value = kValues[random() % 10];
+  }
+  for (const HeadSetting& head : {kIsruHead, kIsruWeightsHead}) {
+    const Problem p = SingleEntries(s, head, 2, 4, Of(DType::kBF16, WeightDims(s, head), values));
+    Grad(p);
+    ExpectEachClose(p.losses, 2e-6, 1e-5, "losses, " + head.name);
+    ExpectEachClose(p.dw, 1.0 / 128 + 1e-3, 2e-6, "dw, " + head.name);
+    const std::vector<double> w = OnHost(p.w.cuda), dw = OnHost(p.dw.cuda);
+    for (size_t i = 0; i < dw.size(); ++i) {
+      if (std::fabs(w[i % w.size()]) >= 1e19) {
+        ASSERT_EQ(dw[i], 0.0) << head.name << " " << i;
+      }
+    }
+  }
+}
+
+TEST_F(HeadTest, T2_23_IsruSoftCap) {
+  const std::vector<double> logits = {0, 1, 5, 15, 45, -1, -5, -15, -45};
+  const std::vector<double> want = {0,         0.997785,  4.743416,   10.606602, 14.230249,
+                                    -0.997785, -4.743416, -10.606602, -14.230249};
+  const HeadShape s = {1, 16, 128, 16};
+  std::vector<double> w(s.vocab * s.dim);
+  for (size_t j = 0; j < logits.size(); ++j) w[j * s.dim] = logits[j];
+  const Problem p = SingleEntries(s, kIsruHead, 1, 1, Of(DType::kBF16, {s.vocab, s.dim}, w));
+  const Twin z = Output(DType::kF32, {1, s.tokens, s.vocab});
+  HeadLogits(Args(p, Side::kCuda), z.cuda, cuda());
+  cuda().Synchronize();
+  const std::vector<double> got = OnHost(z.cuda);
+  // 6e-8 of each of four roundings and 2.4e-7 of the root, on numbers up to 15, and 5e-7 of `want`.
+  for (size_t j = 0; j < want.size(); ++j) EXPECT_NEAR(got[j], want[j], 8e-6) << logits[j];
+}
+
+// A class's NaN, in either kind of exponential, reaches every loss of its row.
+TEST_F(HeadTest, IsruKeepsTheNaNOfOneClass) {
+  const HeadShape s = {1, 16, 128, 64};
+  for (const int64_t row : {0, 1, 2, 3, 14, 15}) {
+    const Problem p = SingleEntries(s, kIsruHead, 1, 2, UniformWeight(s, kIsruHead));
+    std::vector<double> w = OnHost(p.w.cuda);
+    w[(8 * row + row % 8) * s.dim + row] = NAN;  // x has zeros elsewhere, and 0 * NaN is NaN
+    Set(p.w.cuda, w);
+    HeadLossGrad(GradArgs(p, Side::kCuda), p.losses.cuda, p.dx.cuda, p.dw.cuda, cuda());
+    cuda().Synchronize();
+    for (double loss : OnHost(p.losses.cuda)) EXPECT_TRUE(std::isnan(loss)) << row;
+    HeadLoss(Args(p, Side::kCuda), p.losses.cuda, cuda());
+    cuda().Synchronize();
+    for (double loss : OnHost(p.losses.cuda)) EXPECT_TRUE(std::isnan(loss)) << row;
+  }
+}
+
+// The whole, of two chunks of rows, has the mean of its four parts. Logits are free of sums.
+TEST_F(HeadTest, T2_24_MeanOfChunks) {
+  const HeadShape s = {1, 4 * 8192, 128, 64}, parts = {4, 8192, 128, 64};
+  std::vector<double> x(s.tokens * s.dim);
+  for (int64_t t = 0; t < s.tokens; ++t) x[t * s.dim + t % s.dim] = 2;
+  const Problem p = Make(s, kIsruHead, 1, Of(DType::kBF16, {1, s.tokens, s.dim}, x),
+                         Uniform(DType::kBF16, {s.vocab, s.dim}, -15, 15));
+  Problem q = Make(parts, kIsruHead, 1, Twin(), p.w);
+  q.x.cuda = p.x.cuda.Reshape({4, 8192, 64});
+  q.targets.cuda = p.targets.cuda.Reshape({4, 8192});
+  HeadLoss(Args(p, Side::kCuda), p.losses.cuda, cuda());
+  HeadArgs args = Args(p, Side::kCuda);
+  args.x = q.x.cuda;
+  args.targets = q.targets.cuda;
+  HeadLoss(args, q.losses.cuda, cuda());
+  cuda().Synchronize();
+  double whole = 0, chunks = 0;
+  for (double loss : OnHost(p.losses.cuda)) whole += loss / (4 * 8192);
+  for (double loss : OnHost(q.losses.cuda)) chunks += loss / (4 * 8192);
+  EXPECT_NEAR(chunks, whole, 1e-6 * whole);
+}
+
 TEST_F(HeadTest, LossesOnly) {
   for (const HeadShape& s :
        std::vector<HeadShape>{{1, 16, 128, 64}, {3, 48, 384, 128}, {1, 5, 50304, 64}}) {

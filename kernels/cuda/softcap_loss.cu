@@ -13,6 +13,12 @@
 // by less than a bf16 rounding for shifted logits from -35 to 35; logits so far out that c becomes
 // 0 or 1 get the gradient 0. The target's gradient and the loss are computed from the logit itself.
 //
+// The inverse square root unit keeps the bf16 logits themselves, and takes the root again:
+//
+//   pass 1  s = logit / sqrt(logit^2 + cap^2)                 1 root
+//           sum += 2^(s cap log2(e))                          1/2 exponential
+//   pass 2  g = p (cap / sqrt(logit^2 + cap^2))^3             1 root, 1 exponential
+//
 // A shift of the logits is an addend of a product. Several weighted targets change no pass: p is
 // multiplied by the sum of the row's weights, whose log2 joins the exponent that a row has in
 // common, and a few threads write the targets' gradients.
@@ -20,182 +26,16 @@
 #include <cmath>
 
 #include "kernels/cuda/device.cuh"
-#include "kernels/cuda/fp8.cuh"
+#include "kernels/cuda/softcap_isru.cuh"
 #include "kernels/cuda/softcap_loss.h"
 #include "kernels/cuda/softcap_rows.cuh"
+#include "kernels/cuda/softcap_targets.cuh"
 #include "kernels/ops/head.h"
 
 namespace kernels::cuda {
 namespace {
 
-constexpr int kGradThreads = 1024;  // all of a multiprocessor's registers, 64 a thread
 constexpr int kLossThreads = 256;
-
-// SoftcapRows, as narrow as the kernel's registers want it.
-struct GradInput {
-  const int32_t* targets;
-  const float* weights;
-  int rows, vocab, weight_count, target_count;
-};
-
-struct GradOutput {
-  BF16* logits;  // the gradient in bf16, over the logits; or, with fp8, in g8
-  uint8_t* g8;
-  float* losses;
-};
-
-template <bool kFp8>
-__device__ __forceinline__ void StoreGradient(const GradOutput& out, int64_t at, float gradient,
-                                              const Factors& k) {
-  if constexpr (kFp8) {
-    out.g8[at] =
-        static_cast<uint8_t>(ToFp8x2<__NV_E5M2>(RoundF32(gradient) * k.inv_grad_scale, 0.0f));
-  } else {
-    out.logits[at] = Round(gradient);
-  }
-}
-
-// The thread that keeps a class.
-__device__ __forceinline__ int KeeperOf(int target) { return target / kVec % kGradThreads; }
-
-// The targets of a row, seen from one thread. Load() and Take() come before the barrier within a
-// row, Weighted() and Finish() after it.
-//
-// One target of weight 1, and logits without a shift.
-class NextToken {
- public:
-  static constexpr bool kShifted = false;
-  struct Shared {};
-  __device__ NextToken(const GradInput& rows, Shared&) : rows_(rows) {}
-
-  __device__ __forceinline__ void Load(int row) { target_ = rows_.targets[row]; }
-  // Before the next row's logits take the place of these.
-  __device__ __forceinline__ void Take(const BF16* loaded, int, int) {
-    valid_ = target_ >= 0 && target_ < rows_.vocab;
-    owner_ = valid_ && KeeperOf(target_) == static_cast<int>(threadIdx.x);
-    logit_ = owner_ ? ToF32(loaded[target_]) : 0.0f;
-  }
-  // `offset` is the log2 of what all gradients of a row have in common; with their weight, too.
-  __device__ __forceinline__ float Weighted(float offset, int) const { return offset; }
-  // Over what the same thread has just stored there.
-  template <bool kFp8>
-  __device__ __forceinline__ void Finish(int row, int, float sum, const Factors& k,
-                                         const GradOutput& out) const {
-    if (owner_) {
-      const Target t = TargetOf(logit_, k);
-      out.losses[row] = logf(sum) + t.distance;
-      StoreGradient<kFp8>(out, int64_t{row} * rows_.vocab + target_,
-                          TargetGradient(t, sum, 1.0f, 1.0f, k), k);
-    }
-    if (!valid_ && threadIdx.x == 0) out.losses[row] = NAN;
-  }
-
- private:
-  const GradInput& rows_;
-  int target_;
-  bool valid_, owner_;
-  float logit_;
-};
-
-// Up to kMaxLossWeights weighted targets. A few threads fetch them, one row ahead, for all.
-class NextTokens {
- public:
-  static constexpr bool kShifted = true;
-  // The first index of an array [2][..] is the row's parity.
-  struct Shared {
-    // The thread that takes target n; -1 if the row has no such target.
-    alignas(16) int owner[2][kMaxLossWeights];
-    int target[2][kMaxLossWeights];  // -1: outside the vocabulary
-    float logit[2][kMaxLossWeights];
-    float weight[kMaxLossWeights];
-    float sum[kMaxLossWeights + 1];  // of the first n weights
-    float log2_sum[kMaxLossWeights + 1];
-  };
-  __device__ NextTokens(const GradInput& rows, Shared& shared) : rows_(rows), shared_(shared) {
-    if (threadIdx.x == 0) {
-      float sum = 0;
-      for (int n = 0; n <= rows.weight_count; ++n) {
-        shared.sum[n] = sum;
-        shared.log2_sum[n] = log2f(sum);
-        if (n == rows.weight_count) break;
-        shared.weight[n] = rows.weights == nullptr ? 1.0f : rows.weights[n];
-        sum += shared.weight[n];
-      }
-    }
-    Fetch(blockIdx.x, 0);
-    __syncthreads();
-  }
-
-  __device__ __forceinline__ void Load(int) {}
-  __device__ __forceinline__ void Take(const BF16* loaded, int row, int parity) {
-    static_assert(kMaxLossWeights == 4);
-    const int4 owner = *reinterpret_cast<const int4*>(shared_.owner[parity]);
-    const int thread = threadIdx.x;
-    owned_ = 0;
-    if (owner.x == thread || owner.y == thread || owner.z == thread || owner.w == thread) {
-#pragma unroll 1
-      for (int n = 0; n < kMaxLossWeights; ++n) {
-        if (shared_.owner[parity][n] != thread) continue;
-        const int target = shared_.target[parity][n];
-        shared_.logit[parity][n] = target < 0 ? NAN : ToF32(loaded[target]);
-        if (target >= 0) owned_ |= 1 << n;
-      }
-    }
-    // All threads have read the last row's owners and targets: they have passed its barrier.
-    Fetch(row + static_cast<int>(gridDim.x), parity ^ 1);
-  }
-  __device__ __forceinline__ float Weighted(float offset, int row) const {
-    return offset + shared_.log2_sum[Count(row)];
-  }
-  // The targets are read again, by a few threads, rather than kept in registers by all.
-  template <bool kFp8>
-  __device__ __forceinline__ void Finish(int row, int parity, float sum, const Factors& k,
-                                         const GradOutput& out) const {
-    const bool last = threadIdx.x == kGradThreads - 1;  // it has the fewest logits
-    if (owned_ == 0 && !last) return;
-    const int count = Count(row);
-    const int32_t* const targets = rows_.targets + row;
-    const float log_sum = logf(sum);
-    float loss = 0;
-#pragma unroll 1
-    for (int n = 0; n < count; ++n) {
-      const Target t = TargetOf(shared_.logit[parity][n], k);
-      loss += shared_.weight[n] * (log_sum + t.distance);
-      if ((owned_ >> n & 1) == 0) continue;
-      float weight = 0;  // where targets repeat, the same number is stored for each
-#pragma unroll 1
-      for (int j = 0; j < count; ++j) {
-        if (targets[j] == targets[n]) weight += shared_.weight[j];
-      }
-      StoreGradient<kFp8>(out, int64_t{row} * rows_.vocab + targets[n],
-                          TargetGradient(t, sum, shared_.sum[count], weight, k), k);
-    }
-    if (last) out.losses[row] = loss;
-  }
-
- private:
-  // By the last threads, which have the fewest logits. Past the slot's end there are no targets.
-  __device__ __forceinline__ void Fetch(int row, int parity) {
-    const int n = kGradThreads - 1 - static_cast<int>(threadIdx.x);
-    if (n >= kMaxLossWeights) return;
-    int owner = -1, target = -1;
-    if (n < Count(row)) {
-      target = rows_.targets[row + n];
-      if (target < 0 || target >= rows_.vocab) target = -1;
-      owner = target < 0 ? 0 : KeeperOf(target);
-    }
-    shared_.owner[parity][n] = owner;
-    shared_.target[parity][n] = target;
-  }
-  // The slot's end cuts targets off.
-  __device__ __forceinline__ int Count(int row) const {
-    return min(rows_.target_count - row, rows_.weight_count);
-  }
-
-  const GradInput& rows_;
-  Shared& shared_;
-  uint32_t owned_;  // bit n: this thread keeps target n
-};
 
 __device__ __forceinline__ void CopyAsync16(void* shared, const void* global) {
   const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
@@ -207,9 +47,10 @@ __device__ __forceinline__ void WaitForCopies() { asm volatile("cp.async.wait_al
 // A block per row, row after row. Each thread has the same kVectors places of 8 logits in all
 // rows, and only it touches their shared memory; as soon as it has taken a row's logits from
 // there, it starts the copy of the next row's, which then has all of pass 2 to arrive.
-template <typename Targets, int kVectors, bool kFp8>
+template <typename Curve, typename Targets, int kVectors, bool kFp8>
 __global__ void __launch_bounds__(kGradThreads, 1)
-    LossGradKernel(const __grid_constant__ GradInput rows, Factors k, GradOutput output) {
+    LossGradKernel(const __grid_constant__ GradInput rows, typename Curve::Factors k,
+                   GradOutput output) {
   extern __shared__ uint4 loaded[];  // [vocab / 8]
   // Two, so that a row's sums may be written while the last row's are still read.
   __shared__ float warp_sums[2][kGradThreads / kWarp];
@@ -242,10 +83,7 @@ __global__ void __launch_bounds__(kGradThreads, 1)
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
       if (i * kGradThreads < left) {
-        float c[8];
-        Sigmoids<Targets::kShifted>(mine[i * kGradThreads], k, c);
-        kept[i] = Keep(c);
-        sum += SumExp(c, k.cap_log2);
+        kept[i] = Curve::Sum(mine[i * kGradThreads], k, sum);
         if (next_row < rows.rows) {
           CopyAsync16(mine + i * kGradThreads, next + i * kGradThreads * kVec);
         }
@@ -257,12 +95,12 @@ __global__ void __launch_bounds__(kGradThreads, 1)
     static_assert(kGradThreads == kWarp * kWarp);
     sum = WarpSum(warp_sums[parity][thread % kWarp]);
 
-    const float offset = targets.Weighted(k.slope_log2 - k.cap_log2 - __log2f(sum), row);
+    const float offset = targets.Weighted(Curve::Offset(sum, k), row);
     const int64_t to = int64_t{row} * rows.vocab + first;
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
       if (i * kGradThreads < left) {
-        const uint4 g = Gradients(kept[i], k.kept_log2, offset);
+        const uint4 g = Curve::Gradients(kept[i], k, offset);
         if constexpr (kFp8) {
           *reinterpret_cast<uint2*>(output.g8 + to + i * kGradThreads * kVec) =
               ToE5M2(g, k.inv_grad_scale);
@@ -276,18 +114,17 @@ __global__ void __launch_bounds__(kGradThreads, 1)
 }
 
 // A block per row.
+template <typename Curve>
 __global__ void __launch_bounds__(kLossThreads)
     LossKernel(const BF16* __restrict__ logits, const int32_t* __restrict__ targets, int vocab,
-               Factors k, float* __restrict__ losses) {
+               typename Curve::Factors k, float* __restrict__ losses) {
   __shared__ float warp_sums[kLossThreads / kWarp];
   const int64_t row = blockIdx.x;
   logits += row * vocab;
   float sum = 0;
 #pragma unroll 4
   for (int i = threadIdx.x * kVec; i < vocab; i += kLossThreads * kVec) {
-    float c[8];
-    Sigmoids<true>(__ldcs(reinterpret_cast<const uint4*>(logits + i)), k, c);
-    sum += SumExp(c, k.cap_log2);
+    Curve::Sum(__ldcs(reinterpret_cast<const uint4*>(logits + i)), k, sum);
   }
   sum = BlockSum<kLossThreads>(sum, warp_sums);
   if (threadIdx.x != 0) return;
@@ -296,21 +133,22 @@ __global__ void __launch_bounds__(kLossThreads)
   losses[row] = valid ? logf(sum) + TargetOf(ToF32(logits[target]), k).distance : NAN;
 }
 
+template <typename Curve>
 __global__ void __launch_bounds__(kLossThreads)
-    SoftcapKernel(const BF16* __restrict__ logits, int64_t vectors, Factors k,
+    SoftcapKernel(const BF16* __restrict__ logits, int64_t vectors, typename Curve::Factors k,
                   float* __restrict__ z) {
   const int64_t i = int64_t{blockIdx.x} * kLossThreads + threadIdx.x;
   if (i >= vectors) return;
-  float c[8];
-  Sigmoids<true>(reinterpret_cast<const uint4*>(logits)[i], k, c);
+  float values[8];
+  Curve::Z(reinterpret_cast<const uint4*>(logits)[i], k, values);
 #pragma unroll
-  for (int j = 0; j < 8; ++j) z[i * kVec + j] = k.softcap * c[j];
+  for (int j = 0; j < 8; ++j) z[i * kVec + j] = values[j];
 }
 
-template <typename Targets, int kVectors, bool kFp8>
-void LaunchGrad(const SoftcapRows& rows, const Factors& factors, const GradOutput& output,
-                CudaQueue& queue) {
-  const auto kernel = LossGradKernel<Targets, kVectors, kFp8>;
+template <typename Curve, typename Targets, int kVectors, bool kFp8>
+void LaunchGrad(const SoftcapRows& rows, const typename Curve::Factors& factors,
+                const GradOutput& output, CudaQueue& queue) {
+  const auto kernel = LossGradKernel<Curve, Targets, kVectors, kFp8>;
   const int shared_bytes = static_cast<int>(rows.vocab * int64_t{sizeof(BF16)});
   CUDA_CHECK(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
@@ -325,36 +163,60 @@ void LaunchGrad(const SoftcapRows& rows, const Factors& factors, const GradOutpu
   CheckLaunch("SoftcapLossGrad");
 }
 
-template <typename Targets, bool kFp8>
-void GradOf(const SoftcapRows& rows, const Factors& factors, const GradOutput& output,
-            CudaQueue& queue) {
+template <typename Curve, typename Targets, bool kFp8>
+void GradOf(const SoftcapRows& rows, float grad_scale, const GradOutput& output, CudaQueue& queue) {
+  const auto factors = Curve::MakeFactors(rows.curve, grad_scale);
   const int64_t vectors = CeilDiv(rows.vocab, kVec * kGradThreads);
   if (vectors <= 2) {
-    LaunchGrad<Targets, 2, kFp8>(rows, factors, output, queue);
+    LaunchGrad<Curve, Targets, 2, kFp8>(rows, factors, output, queue);
   } else if (vectors <= 7) {  // 50,304 classes
-    LaunchGrad<Targets, 7, kFp8>(rows, factors, output, queue);
+    LaunchGrad<Curve, Targets, 7, kFp8>(rows, factors, output, queue);
   } else {
-    LaunchGrad<Targets, 8, kFp8>(rows, factors, output, queue);
+    LaunchGrad<Curve, Targets, 8, kFp8>(rows, factors, output, queue);
   }
 }
 
 template <bool kFp8>
 void Grad(const SoftcapRows& rows, float grad_scale, const GradOutput& output, CudaQueue& queue) {
-  const Factors factors = MakeFactors(rows.curve, grad_scale);
-  if (rows.weights == nullptr && rows.curve.shift == 0) {
-    GradOf<NextToken, kFp8>(rows, factors, output, queue);
+  const bool weighted = rows.weights != nullptr;
+  if (rows.curve.kind == SoftCap::kIsru) {
+    if (weighted) {
+      GradOf<IsruCurve, NextTokens, kFp8>(rows, grad_scale, output, queue);
+    } else {
+      GradOf<IsruCurve, NextToken, kFp8>(rows, grad_scale, output, queue);
+    }
+  } else if (weighted || rows.curve.shift != 0) {
+    GradOf<SigmoidCurve<true>, NextTokens, kFp8>(rows, grad_scale, output, queue);
   } else {
-    GradOf<NextTokens, kFp8>(rows, factors, output, queue);
+    GradOf<SigmoidCurve<false>, NextToken, kFp8>(rows, grad_scale, output, queue);
   }
+}
+
+template <typename Curve>
+void Loss(const BF16* logits, const SoftcapRows& rows, float* losses, CudaQueue& queue) {
+  const auto factors = Curve::MakeFactors(rows.curve, 1.0f);
+  LossKernel<Curve><<<static_cast<unsigned>(rows.rows), kLossThreads, 0, queue.stream()>>>(
+      logits, rows.targets, static_cast<int>(rows.vocab), factors, losses);
+  CheckLaunch("SoftcapLoss");
+}
+
+template <typename Curve>
+void Cap(const BF16* logits, int64_t size, const SoftcapCurve& curve, float* z, CudaQueue& queue) {
+  const auto factors = Curve::MakeFactors(curve, 1.0f);
+  const int64_t vectors = size / kVec;
+  const auto blocks = static_cast<unsigned>(CeilDiv(vectors, kLossThreads));
+  SoftcapKernel<Curve><<<blocks, kLossThreads, 0, queue.stream()>>>(logits, vectors, factors, z);
+  CheckLaunch("Softcap");
 }
 
 }  // namespace
 
 void SoftcapLoss(const BF16* logits, const SoftcapRows& rows, float* losses, CudaQueue& queue) {
-  const Factors factors = MakeFactors(rows.curve, 1.0f);
-  LossKernel<<<static_cast<unsigned>(rows.rows), kLossThreads, 0, queue.stream()>>>(
-      logits, rows.targets, static_cast<int>(rows.vocab), factors, losses);
-  CheckLaunch("SoftcapLoss");
+  if (rows.curve.kind == SoftCap::kIsru) {
+    Loss<IsruCurve>(logits, rows, losses, queue);
+  } else {
+    Loss<SigmoidCurve<true>>(logits, rows, losses, queue);
+  }
 }
 
 void SoftcapLossGrad(BF16* logits, const SoftcapRows& rows, float* losses, CudaQueue& queue) {
@@ -370,11 +232,11 @@ void SoftcapLossGradFp8(const BF16* logits, const SoftcapRows& rows, float grad_
 
 void Softcap(const BF16* logits, int64_t size, const SoftcapCurve& curve, float* z,
              CudaQueue& queue) {
-  const Factors factors = MakeFactors(curve, 1.0f);
-  const int64_t vectors = size / kVec;
-  const auto blocks = static_cast<unsigned>(CeilDiv(vectors, kLossThreads));
-  SoftcapKernel<<<blocks, kLossThreads, 0, queue.stream()>>>(logits, vectors, factors, z);
-  CheckLaunch("Softcap");
+  if (curve.kind == SoftCap::kIsru) {
+    Cap<IsruCurve>(logits, size, curve, z, queue);
+  } else {
+    Cap<SigmoidCurve<true>>(logits, size, curve, z, queue);
+  }
 }
 
 }  // namespace kernels::cuda

@@ -7,11 +7,13 @@
 
 #include "kernels/cuda/cuda_queue.h"
 #include "kernels/dtype.h"
+#include "kernels/ops/head.h"
 
 namespace kernels::cuda {
 
-// z = cap * sigmoid((logit + shift) / temperature)
+// The soft cap of HeadArgs.
 struct SoftcapCurve {
+  SoftCap kind = SoftCap::kSigmoid;
   float cap = 0;  // at most kMaxSoftcap
   float temperature = 0;
   float shift = 0;
@@ -32,8 +34,8 @@ struct SoftcapRows {
   int weight_count = 0;
 };
 
-// exp(z - softcap) is summed with no regard to the row's largest z: up to this cap each term is a
-// normal f32 number.
+// exp(z - cap), with kIsru exp(z), is summed with no regard to the row's largest z: up to this cap
+// each term is a normal f32 number.
 constexpr float kMaxSoftcap = 60.0f;
 // Of the gradient: what a block of threads can hold.
 constexpr int64_t kMaxGradVocab = 65536;

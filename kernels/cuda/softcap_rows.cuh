@@ -1,5 +1,5 @@
 // The arithmetic of one thread on a row of logits: soft cap, exponentials, gradients. See
-// softcap_loss.cu for how a row goes through it.
+// softcap_loss.cu for how a row goes through it. Here the sigmoid's, and what IsruCurve shares.
 #ifndef KERNELS_CUDA_SOFTCAP_ROWS_CUH_
 #define KERNELS_CUDA_SOFTCAP_ROWS_CUH_
 
@@ -18,8 +18,8 @@ constexpr float kOne = 65535.0f;          // the fixed-point 1
 constexpr float kShift = 8388608.0f;      // 2^23: adding it leaves an integer in the low bits
 constexpr uint32_t kShiftBits = 0x4B00u;  // its upper half
 
-// The factors that the formulas need, computed once on the host.
-struct Factors {
+// The factors that the sigmoid's formulas need, computed once on the host.
+struct SigmoidFactors {
   float softcap;
   float inv_temperature;
   float slope;  // cap / temperature
@@ -32,7 +32,7 @@ struct Factors {
   float inv_grad_scale;  // fp8 only
 };
 
-inline Factors MakeFactors(const SoftcapCurve& curve, float grad_scale) {
+inline SigmoidFactors MakeSigmoidFactors(const SoftcapCurve& curve, float grad_scale) {
   const double cap_log2 = curve.cap * kLog2E;
   const double slope = static_cast<double>(curve.cap) / curve.temperature;
   return {.softcap = curve.cap,
@@ -92,7 +92,8 @@ __device__ __forceinline__ void UnpackWords(const uint32_t (&word)[4], float (&f
 // finite, shifted logits below -21 temperatures count as -21; c is 5e-10 there.
 // kShifted = false: with a shift of 0, for one register less.
 template <bool kShifted>
-__device__ __forceinline__ void Sigmoids(const uint4& logits, const Factors& k, float (&c)[8]) {
+__device__ __forceinline__ void Sigmoids(const uint4& logits, const SigmoidFactors& k,
+                                         float (&c)[8]) {
   float y[8];
   UnpackWords({logits.x, logits.y, logits.z, logits.w}, y);
 #pragma unroll
@@ -163,12 +164,12 @@ __device__ __forceinline__ uint2 ToE5M2(const uint4& g, float inv_grad_scale) {
 }
 
 // Of a target, from its logit itself, with neither overflow nor cancellation in 1 - c.
-struct Target {
+struct SigmoidTarget {
   float larger;    // sigmoid(|y|), y = (logit + shift) / temperature
   float smaller;   // sigmoid(-|y|)
   float distance;  // cap - z
 };
-__device__ __forceinline__ Target TargetOf(float logit, const Factors& k) {
+__device__ __forceinline__ SigmoidTarget TargetOf(float logit, const SigmoidFactors& k) {
   const float y = (logit + k.shift) * k.inv_temperature;
   const float e = expf(-fabsf(y));
   const float larger = 1.0f / (1.0f + e);
@@ -178,11 +179,41 @@ __device__ __forceinline__ Target TargetOf(float logit, const Factors& k) {
 
 // Its logit's gradient. `sum`: the row's, of exp(z - cap). `weights` of the row's terms, of which
 // those of this target have `weight`.
-__device__ __forceinline__ float TargetGradient(const Target& t, float sum, float weights,
-                                                float weight, const Factors& k) {
+__device__ __forceinline__ float TargetGradient(const SigmoidTarget& t, float sum, float weights,
+                                                float weight, const SigmoidFactors& k) {
   const float p = expf(-t.distance) / sum;
   return (weights * p - weight) * k.slope * t.larger * t.smaller;
 }
+
+// A soft cap as the kernels of softcap_loss.cu take it. Sums are of exp(z - cap).
+template <bool kShifted>
+struct SigmoidCurve {
+  using Factors = SigmoidFactors;
+  static Factors MakeFactors(const SoftcapCurve& curve, float grad_scale) {
+    return MakeSigmoidFactors(curve, grad_scale);
+  }
+  // Adds 8 logits' exponentials to the row's sum; returns what pass 2 needs of them.
+  static __device__ __forceinline__ uint4 Sum(const uint4& logits, const Factors& k, float& sum) {
+    float c[8];
+    Sigmoids<kShifted>(logits, k, c);
+    const uint4 kept = Keep(c);
+    sum += SumExp(c, k.cap_log2);
+    return kept;
+  }
+  // The log2 of what the gradients of a row have in common.
+  static __device__ __forceinline__ float Offset(float sum, const Factors& k) {
+    return k.slope_log2 - k.cap_log2 - __log2f(sum);
+  }
+  static __device__ __forceinline__ uint4 Gradients(const uint4& kept, const Factors& k,
+                                                    float offset) {
+    return cuda::Gradients(kept, k.kept_log2, offset);
+  }
+  static __device__ __forceinline__ void Z(const uint4& logits, const Factors& k, float (&z)[8]) {
+    Sigmoids<kShifted>(logits, k, z);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) z[j] = k.softcap * z[j];
+  }
+};
 
 }  // namespace kernels::cuda
 

@@ -25,6 +25,10 @@ void CheckArgs(const char* op, const AttentionArgs& args) {
   CHECK(boundaries.rank() == 2 && boundaries.dim(0) == q.dim(0) && boundaries.dim(1) >= 2)
       << op << ": boundaries " << boundaries << ", q " << q;
   CHECK_GE(args.window_tokens, 0) << op;
+  CHECK(args.window_block >= 0 && args.window_block % 16 == 0)
+      << op << ": blocks of " << args.window_block << " tokens, which are no multiple of 16";
+  CHECK(args.window_block == 0 || args.window_tokens % args.window_block == 0)
+      << op << ": window of " << args.window_tokens << " tokens in blocks of " << args.window_block;
   const Tensor& lse = args.lse;
   CHECK_EQ(lse.dtype(), DType::kF32) << op << ": lse " << lse;
   CHECK(lse.rank() == 3 && lse.dim(0) == q.dim(0) && lse.dim(1) == args.heads &&

@@ -13,7 +13,8 @@ void CheckInputs(const char* op, const HeadArgs& args) {
   CHECK_EQ(x.cols(), w.dim(args.w_transposed ? 0 : 1))
       << op << ": x " << x << ", w " << w << (args.w_transposed ? ", transposed" : "");
   CHECK_GT(args.softcap, 0.0f) << op;
-  CHECK_GT(args.softcap_temperature, 0.0f) << op;
+  CHECK(args.softcap_kind == SoftCap::kIsru || args.softcap_temperature > 0.0f)
+      << op << ": softcap_temperature " << args.softcap_temperature << " is not positive";
   if (!args.precision.fp8) return;
   CHECK_GT(args.precision.x_scale, 0.0f) << op << ": fp8 without a scale of x";
   CHECK_GT(args.precision.w_scale, 0.0f) << op << ": fp8 without a scale of w";

@@ -20,8 +20,15 @@ struct HeadPrecision {
   float grad_scale = 0;  // g8 = e5m2(dlogits / grad_scale)
 };
 
+enum class SoftCap {
+  kSigmoid,  // z = cap * sigmoid((logits + shift) / temperature), in (0, cap)
+  kIsru,     // z = cap * logits / sqrt(logits^2 + cap^2), in (-cap, cap), with the slope 1 at 0:
+             // an inverse square root unit (Carlile et al., 2017), as modded-nanogpt's track 2 has
+             // it. Neither temperature nor shift is read
+};
+
 // logits = bf16(x w^T)  or  bf16(x_scale * w_scale * (x8 w8^T))
-// z      = cap * sigmoid((logits + shift) / temperature)
+// z      = the soft cap of logits
 // loss_t = sum over k of w_k (logsumexp(z_t) - z_t[target_{t+k}]), over all V classes, in f32
 //
 // Without weights that is k = 0 with w_0 = 1. Terms with t + k >= T are absent: the slot's end cuts
@@ -34,6 +41,7 @@ struct HeadArgs {
   // i32 [slots, T], each in [0, V). The CPU CHECKs it and names the row; on CUDA the row's loss is
   // NaN.
   Tensor targets;
+  SoftCap softcap_kind = SoftCap::kSigmoid;
   float softcap = 30.0f;
   float softcap_temperature = 7.5f;
   float softcap_shift = 0.0f;
@@ -49,12 +57,14 @@ inline int64_t HeadVocab(const HeadArgs& args) { return args.w.dim(args.w_transp
 void HeadLoss(const HeadArgs& args, Tensor losses, Queue& queue);
 
 // Losses and gradient in one go, for the gradient 1 of each token's loss:
-//   dlogit_j = sum over k of w_k (softmax(z)_j - [j = target_{t+k}])
-//              * (cap / temperature) c_j (1 - c_j),   c = sigmoid((logits + shift) / temperature)
+//   dlogit_j = sum over k of w_k (softmax(z)_j - [j = target_{t+k}]) * dz_j/dlogit_j
+//   kSigmoid:  dz/dlogit = (cap / temperature) c (1 - c),   c = z / cap
+//   kIsru:     dz/dlogit = (1 + (logit / cap)^2)^(-3/2)
 //   rounded to bf16, and with fp8 then to g8; x8 and w8 are reused:
 //   dx  bf16 [slots, T, D], written:     bf16(dlogits w)
 //   dw  f32 [leaves, V, D], added to:    dlogits^T x, or x^T dlogits [leaves, D, V]
-// Saturated logits (also infinite ones) have a gradient of 0, never NaN.
+// Saturated logits (also infinite ones) have a gradient of 0, never NaN. With kIsru logits beyond
+// 2^60 count as 2^60.
 void HeadLossGrad(const HeadArgs& args, Tensor losses, Tensor dx, Tensor dw, Queue& queue);
 
 // Logits of single positions, soft cap applied, for sampling.

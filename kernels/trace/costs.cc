@@ -39,8 +39,28 @@ double AttentionFlops(const AttentionArgs& args, double pairs, int products) {
 }
 
 std::string AttentionText(const AttentionArgs& args) {
-  return Text(args.q) + ", " + std::to_string(args.heads) + " heads, window " +
-         std::to_string(args.window_tokens);
+  std::string text = Text(args.q) + ", " + std::to_string(args.heads) + " heads, window " +
+                     std::to_string(args.window_tokens);
+  if (args.window_block > 0) text += " in blocks of " + std::to_string(args.window_block);
+  return text;
+}
+
+// Pairs of the document [begin, end) of a slot.
+double DocumentPairs(int64_t begin, int64_t end, const AttentionWindow& window) {
+  if (window.block == 1) {
+    // The first `ramp` queries see all keys before them and their own, the others reach + 1.
+    const double ramp = std::min(end - begin, window.reach + 1);
+    return ramp * (ramp + 1) / 2 + (end - begin - ramp) * (window.reach + 1.0);
+  }
+  double pairs = 0;
+  for (int64_t query = begin; query < end;) {  // the queries of a block have one first key
+    const int64_t first = std::max(begin, window.FirstKey(query));
+    const int64_t stop = std::min(end, query - query % window.block + window.block);
+    // From query - first + 1 keys to stop - first.
+    pairs += (stop - query) * ((query - first + 1.0) + (stop - first)) / 2;
+    query = stop;
+  }
+  return pairs;
 }
 
 OpCost HeadCost(const HeadArgs& args, int products) {
@@ -127,16 +147,14 @@ OpCost AttentionGradCost(const AttentionArgs& forward, double pairs) {
   return cost;
 }
 
-double AttentionPairs(int64_t slot_tokens, int64_t window_tokens) {
-  // The first `ramp` queries see all keys before them and their own, the others window + 1.
-  const double ramp = std::min(slot_tokens, window_tokens + 1);
-  return ramp * (ramp + 1) / 2 + (slot_tokens - ramp) * (window_tokens + 1.0);
+double AttentionPairs(int64_t slot_tokens, const AttentionWindow& window) {
+  return DocumentPairs(0, slot_tokens, window);
 }
 
-double AttentionPairs(const std::vector<int32_t>& boundaries, int64_t window_tokens) {
+double AttentionPairs(const std::vector<int32_t>& boundaries, const AttentionWindow& window) {
   double pairs = 0;
   for (size_t i = 1; i < boundaries.size(); ++i) {
-    pairs += AttentionPairs(int64_t{boundaries[i]} - boundaries[i - 1], window_tokens);
+    pairs += DocumentPairs(boundaries[i - 1], boundaries[i], window);
   }
   return pairs;
 }

@@ -57,9 +57,9 @@ OpCost SymmetricProductCost(const Tensor& x, float beta, const Tensor& c);
 OpCost AttentionCost(const AttentionArgs& args, double pairs);
 OpCost AttentionGradCost(const AttentionArgs& forward, double pairs);
 // Pairs of a slot that is one document: the most that a window allows.
-double AttentionPairs(int64_t slot_tokens, int64_t window_tokens);
+double AttentionPairs(int64_t slot_tokens, const AttentionWindow& window);
 // Pairs of a slot with these documents (AttentionArgs::boundaries, one row).
-double AttentionPairs(const std::vector<int32_t>& boundaries, int64_t window_tokens);
+double AttentionPairs(const std::vector<int32_t>& boundaries, const AttentionWindow& window);
 
 OpCost FillZeroCost(const Tensor& x);
 OpCost CopyCost(const Tensor& x, const Tensor& y);

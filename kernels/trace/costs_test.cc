@@ -61,6 +61,28 @@ TEST(Costs, AttentionPairsAreThoseOfTheDefinition) {
   EXPECT_EQ(AttentionPairs({0, 3, 3, 8, 8, 8}, 1), (1 + 2 + 2) + (1 + 2 + 2 + 2 + 2));
 }
 
+TEST(Costs, AttentionPairsOfBlocksAreThoseOfTheDefinition) {
+  constexpr int64_t kBlock = 16;
+  const std::vector<int32_t> tables[] = {
+      {0, 200}, {0, 1, 16, 16, 47, 48, 200, 200}, {0, 0, 15, 33, 150, 160, 200}};
+  for (const std::vector<int32_t>& boundaries : tables) {
+    for (int64_t blocks : {0, 1, 2, 5, 20}) {
+      int64_t pairs = 0;
+      for (size_t i = 1; i < boundaries.size(); ++i) {
+        for (int64_t p = boundaries[i - 1]; p < boundaries[i]; ++p) {
+          for (int64_t j = boundaries[i - 1]; j <= p; ++j) {
+            pairs += p / kBlock - j / kBlock < std::max<int64_t>(blocks, 1);
+          }
+        }
+      }
+      EXPECT_EQ(AttentionPairs(boundaries, {blocks * kBlock, kBlock}), pairs) << blocks;
+      if (boundaries.size() == 2) {
+        EXPECT_EQ(AttentionPairs(200, {blocks * kBlock, kBlock}), pairs) << blocks;
+      }
+    }
+  }
+}
+
 TEST(Costs, Attention) {
   AttentionArgs args;
   args.q = args.k = args.v = args.o = Bf16({2, 16, 8});
@@ -77,6 +99,9 @@ TEST(Costs, Attention) {
   const OpCost backward = AttentionGradCost(args, 100);
   EXPECT_EQ(backward.flops, forward.flops / 2 * 5);
   EXPECT_EQ(backward.bytes, 8 * 2 * 256 + 4 * 8 + 4 * 64);
+  args.window_tokens = 32;
+  args.window_block = 16;
+  EXPECT_EQ(AttentionCost(args, 100).shape, "bf16 [2, 16, 8], 2 heads, window 32 in blocks of 16");
 }
 
 TEST(Costs, HeadHasOneProductForwardAndThreeWithTheGradient) {

@@ -292,7 +292,8 @@ void OpTrace::SetAttentionPairs(PairsOfWindow pairs) { pairs_ = std::move(pairs)
 void OpTrace::SetPhase(std::optional<OpPhase> phase) { phase_ = phase; }
 
 double OpTrace::Pairs(const AttentionArgs& args) const {
-  return pairs_ ? pairs_(args.window_tokens) : AttentionPairs(args.q.dim(1), args.window_tokens);
+  const AttentionWindow window(args);
+  return pairs_ ? pairs_(window) : AttentionPairs(args.q.dim(1), window);
 }
 
 void OpTrace::Note(const char* name, OpCost cost, Queue& queue, const std::function<void()>& run) {

@@ -38,10 +38,10 @@ class OpTrace {
   OpTrace(const OpTrace&) = delete;
   OpTrace& operator=(const OpTrace&) = delete;
 
-  // Query-key pairs of one slot (mean over the slots) for a window in tokens. The boundaries of
+  // Query-key pairs of one slot (mean over the slots) for a window. The boundaries of
   // documents lie in device memory, so only the caller can tell; without this a slot counts as
   // one document, which is the upper bound.
-  using PairsOfWindow = std::function<double(int64_t window_tokens)>;
+  using PairsOfWindow = std::function<double(const AttentionWindow& window)>;
   void SetAttentionPairs(PairsOfWindow pairs);
   // Files all following ops under `phase`, whatever they are: the optimizer's products are its
   // own. Nothing restores the op's own phase.

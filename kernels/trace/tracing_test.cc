@@ -121,12 +121,18 @@ TEST_F(Tracing, AttentionWithTheCallersPairs) {
                      .o = o,
                      .lse = lse};
   Attention(args, *queue_);
-  trace_.SetAttentionPairs([](int64_t window) { return AttentionPairs({0, 7, 16}, window); });
+  trace_.SetAttentionPairs([](const AttentionWindow& window) {
+    return AttentionPairs({0, 7, 16}, window);
+  });
   AttentionGrad(args, d_o, delta, dq, dk, dv, *queue_);
+  args.window_tokens = 0;
+  args.window_block = 16;
+  Attention(args, *queue_);
   const std::vector<TracedOp> ops = trace_.Take();
-  ASSERT_EQ(Names(ops), (std::vector<std::string>{"Attention", "AttentionGrad"}));
+  ASSERT_EQ(Names(ops), (std::vector<std::string>{"Attention", "AttentionGrad", "Attention"}));
   EXPECT_EQ(ops[0].cost.flops, 4 * kSlots * kD * AttentionPairs(kT, 4));
   EXPECT_EQ(ops[1].cost.flops, 10 * kSlots * kD * AttentionPairs({0, 7, 16}, 4));
+  EXPECT_EQ(ops[2].cost.flops, 4 * kSlots * kD * (7 * 8 / 2 + 9 * 10 / 2));  // all in one block
 }
 
 TEST_F(Tracing, ElementwiseFamily) {

@@ -8,10 +8,11 @@ namespace tools {
 namespace {
 
 // Query-key pairs of one of the rank's slots, on average.
-double MeanPairs(const data::GlobalBatch& batch, comm::SlotRange run, int64_t window_tokens) {
+double MeanPairs(const data::GlobalBatch& batch, comm::SlotRange run,
+                 const kernels::AttentionWindow& window) {
   double pairs = 0;
   for (int slot = run.begin; slot < run.end; ++slot) {
-    pairs += kernels::AttentionPairs(batch.slots[slot].boundaries, window_tokens);
+    pairs += kernels::AttentionPairs(batch.slots[slot].boundaries, window);
   }
   return pairs / run.count();
 }
@@ -65,8 +66,8 @@ void RankTrace::EndStep() {
 
 void RankTrace::SetBatch(std::shared_ptr<const data::GlobalBatch> batch, comm::SlotRange run) {
   if (ops_ == nullptr || run.count() == 0) return;
-  ops_->SetAttentionPairs([batch = std::move(batch), run](int64_t window_tokens) {
-    return MeanPairs(*batch, run, window_tokens);
+  ops_->SetAttentionPairs([batch = std::move(batch), run](const kernels::AttentionWindow& window) {
+    return MeanPairs(*batch, run, window);
   });
 }
 
