@@ -23,9 +23,9 @@ AdamPart::AdamPart(const OptimizerConfig& config, const StepLayout& layout,
     items_.push_back(std::move(item));
   }
   if (items_.empty()) return;
-  host_rates_.resize(2 * items_.size());
+  host_rates_.resize(3 * items_.size());
   rates_id_ =
-      plan->Add("adam.rates", kernels::DType::kF32, {static_cast<int64_t>(items_.size()), 2});
+      plan->Add("adam.rates", kernels::DType::kF32, {static_cast<int64_t>(items_.size()), 3});
 }
 
 void AdamPart::Bind(const kernels::Arena& arena, Tensor tree_scratch) {
@@ -43,8 +43,9 @@ void AdamPart::SetRates(double lr_multiplier, int64_t step, int64_t first, Queue
     const ParamRow& row = items_[i].row;
     if (!IsDue(row, step)) continue;
     const Rates rates = AdamRates(row, lr_multiplier, UpdateNumber(row, step, first));
-    host_rates_[2 * i] = static_cast<float>(rates.step);
-    host_rates_[2 * i + 1] = static_cast<float>(rates.decay);
+    host_rates_[3 * i] = static_cast<float>(rates.step);
+    host_rates_[3 * i + 1] = static_cast<float>(rates.decay);
+    host_rates_[3 * i + 2] = static_cast<float>(rates.eps);
   }
   queue.Upload(host_rates_.data(), rates_);
 }
@@ -61,7 +62,6 @@ void AdamPart::Update(int i, Tensor guard, Queue& queue) {
                        .guard = guard,
                        .beta1 = static_cast<float>(item.row.beta1),
                        .beta2 = static_cast<float>(item.row.beta2),
-                       .eps = static_cast<float>(item.row.eps),
                        .cautious = item.row.cautious_decay},
                       queue);
 }

@@ -41,7 +41,7 @@ class AdamPart : public UpdatePart {
 
   std::vector<Item> items_;
   kernels::TensorId rates_id_;
-  kernels::Tensor rates_;  // f32 [items, 2], as AdamArgs::rates
+  kernels::Tensor rates_;  // f32 [items, 3], as AdamArgs::rates
   std::vector<float> host_rates_;
 };
 

@@ -56,8 +56,8 @@ MuonPart::Item MuonPart::MakeItem(const BufferLayout& layout,
   item.momentum_id = plan->Add(absl::StrCat("muon.momentum/", layout.label),
                                rows[0].mantissa ? DType::kF32 : layout.dtype, {chunk});
   if (rows[0].mantissa) {
-    item.mantissa_id =
-        plan->Add(absl::StrCat("normuon.mantissa/", layout.label), DType::kU16, {chunk});
+    item.mantissa_id = plan->Add(absl::StrCat(Name(rows[0].rule), ".mantissa/", layout.label),
+                                 DType::kU16, {chunk});
   }
   if (rows[0].rule == Rule::kNorMuon) {
     const int64_t values = Elements(SecondMomentShape(parameters[layout.members[0]].spec));
@@ -86,6 +86,7 @@ std::vector<MuonPart::Run> MuonPart::OwnRuns(const ShardedBuffer& buffer,
                    .cols = spec.cols,
                    .beta2 = rows[member].beta2,
                    .per_row = SecondMomentPerRow(spec),
+                   .cautious = rows[member].cautious_decay,
                    .moment = i * Elements(SecondMomentShape(spec)) / units_of_member,
                    .rate = static_cast<int64_t>(matrices_.size())};
     if (runs.empty() || !runs.back().GoesWith(next)) runs.push_back(next);
@@ -161,13 +162,14 @@ void MuonPart::UpdateRun(const Item& item, const Run& run, Tensor guard, Queue& 
   const Tensor steps = step_rates_.Slice(run.rate, run.batch);
   const Tensor decays = decay_rates_.Slice(run.rate, run.batch);
   if (item.mantissa) {
-    kernels::CautiousMatrixUpdate({.p = value,
-                                   .mantissa = view(item.mantissa),
-                                   .o = view(orthogonal_),
-                                   .lr = steps,
-                                   .decay = decays,
-                                   .guard = guard},
-                                  queue);
+    kernels::SplitMatrixUpdate({.p = value,
+                                .mantissa = view(item.mantissa),
+                                .o = view(orthogonal_),
+                                .lr = steps,
+                                .decay = decays,
+                                .guard = guard,
+                                .cautious = run.cautious},
+                               queue);
   } else {
     kernels::MatrixUpdate(value, view(orthogonal_), steps, decays, guard, queue);
   }
@@ -180,7 +182,10 @@ std::vector<ShardedBuffer::Kept> MuonPart::KeptOf(int i) const {
     kept.push_back(
         {.prefix = "normuon.second_moment", .own = item.second_moment, .shape = SecondMomentShape});
   }
-  if (item.mantissa) kept.push_back({.prefix = "normuon.mantissa", .own = item.mantissa});
+  if (item.mantissa) {
+    kept.push_back({.prefix = item.second_moment ? "normuon.mantissa" : "muon.mantissa",
+                    .own = item.mantissa});
+  }
   return kept;
 }
 

@@ -2,7 +2,7 @@
 //   m <- m + (1 - mu)(g - m);  u = (1 - mu) g + mu m;  p <- p decay - lr orth(u)
 // or NorMuon, where kernels::NormalizeBySecondMoment comes after orth. Both see a parameter as the
 // matrices of its view from orth to the update. With a mantissa the update is
-// kernels::CautiousMatrixUpdate.
+// kernels::SplitMatrixUpdate.
 #ifndef OPTIM_MUON_PART_H_
 #define OPTIM_MUON_PART_H_
 
@@ -44,12 +44,13 @@ class MuonPart : public UpdatePart {
     int64_t rows = 0, cols = 0;
     double beta2 = 0;
     bool per_row = false;  // the second moment
-    int64_t moment = 0;    // place of the first of its second moments, in the chunk's
-    int64_t rate = 0;      // place of the first of its rates in step_rates_ and decay_rates_
+    bool cautious = false;
+    int64_t moment = 0;  // place of the first of its second moments, in the chunk's
+    int64_t rate = 0;    // place of the first of its rates in step_rates_ and decay_rates_
     int64_t size() const { return batch * rows * cols; }
     bool GoesWith(const Run& next) const {
       return rows == next.rows && cols == next.cols && beta2 == next.beta2 &&
-             per_row == next.per_row;
+             per_row == next.per_row && cautious == next.cautious;
     }
   };
   struct Item {

@@ -92,8 +92,10 @@ Rates AdamRates(const ParamRow& row, double lr_multiplier, int64_t t) {
   const double lr = row.lr * lr_multiplier * row.lr_mul;
   const double n = static_cast<double>(t);
   const double decay = lr * row.weight_decay * row.wd_mul;
-  return {.step = lr * std::sqrt(1 - std::pow(row.beta2, n)) / (1 - std::pow(row.beta1, n)),
-          .decay = row.cautious_decay ? lr * decay : 1 - decay};
+  const double root = std::sqrt(1 - std::pow(row.beta2, n));
+  return {.step = lr * root / (1 - std::pow(row.beta1, n)),
+          .decay = row.cautious_decay ? lr * decay : 1 - decay,
+          .eps = row.eps_in_bias_correction ? row.eps * root : row.eps};
 }
 
 Rates MuonRates(const ParamRow& row, const ParameterSpec& spec, double lr_multiplier,

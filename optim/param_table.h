@@ -36,7 +36,7 @@ struct ParamRow {
   double lr_mul = 1;  // the label's own factor
   double weight_decay = 0;
   double wd_mul = 1;
-  // kAdam: beta1, and eps outside of the bias correction.
+  // kAdam: beta1 and eps, which is outside of the bias correction unless eps_in_bias_correction.
   double beta1 = 0;
   // kAdam and kNorMuon: how slowly the second moment forgets.
   double beta2 = 0;
@@ -58,14 +58,16 @@ struct ParamRow {
   // the shape as stored.
   bool aspect_of_view = false;
   // Decay only where the update makes the weight smaller (Chen et al., 2025). kAdam:
-  // AdamArgs::cautious. Matrices: kernels::CautiousMatrixUpdate, which needs `mantissa` too.
+  // AdamArgs::cautious. Matrices: SplitMatrixArgs::cautious, which needs `mantissa` too.
   bool cautious_decay = false;
   // kMuon and kNorMuon with bf16 weights: the lower 16 bits of f32 weights are kept beside them.
-  // Momentum is then f32, the gradient is rounded to bf16. Needs cautious_decay.
+  // Momentum is then f32, the gradient is rounded to bf16.
   bool mantissa = false;
   // The label, with one parameter [D, V], of which this label's one parameter [V, D] is the
   // transpose while StepRates::tied. Both kAdam, with the same `every`, `comms` and dtypes.
   std::string tied_to = {};
+  // kAdam: eps is added to the corrected root of the second moment, as in torch.optim.AdamW.
+  bool eps_in_bias_correction = false;
 };
 
 enum class Grouping : uint8_t { kCustomSizing, kByShape, kByLabel };
@@ -121,19 +123,21 @@ std::vector<int64_t> SecondMomentShape(const kernels::ParameterSpec& spec);
 struct Rates {
   double step = 0;   // what the update direction is multiplied by
   double decay = 1;  // what the weight is multiplied by before
+  double eps = 0;    // kAdam
 };
 
 // Adam's update number t = 1, 2, ...:
 //   step = lr sqrt(1 - beta2^t) / (1 - beta1^t),  lr = row.lr lr_multiplier lr_mul
 //   decay = 1 - lr weight_decay wd_mul, or, if cautious_decay, lr^2 weight_decay wd_mul
-// The epsilon stays outside of the bias correction (see kernels/ops/optimizer.h).
+//   eps = row.eps, or, if eps_in_bias_correction, row.eps sqrt(1 - beta2^t)
+// See AdamArgs in kernels/ops/optimizer.h.
 Rates AdamRates(const ParamRow& row, double lr_multiplier, int64_t t);
 
 // step = lr lr_multiplier lr_mul matrix_lr_mul sqrt(max(1, rows / cols)), with rows and cols of the
 // shape as stored or, if aspect_of_view, of a matrix of the view. The decay goes without lr_mul,
 // and without lr at all unless decay_times_lr:
 //   decay = 1 - lr lr_multiplier weight_decay wd_mul
-// With cautious_decay it is what CautiousMatrixUpdate multiplies by step, without the 1 - .
+// With cautious_decay it is what SplitMatrixUpdate multiplies by step, without the 1 - .
 // `row` is RowOf the parameter, `matrix` one of its view.
 Rates MuonRates(const ParamRow& row, const kernels::ParameterSpec& spec, double lr_multiplier,
                 int64_t matrix = 0);

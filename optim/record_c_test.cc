@@ -350,9 +350,9 @@ TEST(RecordC, TablesThatCannotBe) {
     EXPECT_NE(message.find(text), std::string::npos) << message;
   };
   expect(
-      "attn", [](ParamRow* row) { row->mantissa = false; }, "go together");
+      "attn", [](ParamRow* row) { row->mantissa = false; }, "needs a mantissa");
   expect(
-      "attn", [](ParamRow* row) { row->cautious_decay = false; }, "go together");
+      "attn", [](ParamRow* row) { row->eps_in_bias_correction = true; }, "is for adam");
   expect(
       "attn", [](ParamRow* row) { row->decay_times_lr = false; }, "needs decay_times_lr");
   expect(

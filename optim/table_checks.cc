@@ -27,8 +27,11 @@ absl::Status CheckFields(const ParamRow& row) {
   if (adam && (row.mantissa || row.aspect_of_view || !row.matrix_lr_mul.empty())) {
     return BadRow(row, "mantissa, aspect_of_view and matrix_lr_mul are not for adam");
   }
-  if (!adam && row.mantissa != row.cautious_decay) {
-    return BadRow(row, "mantissa and cautious_decay go together: there is one update with both");
+  if (!adam && row.eps_in_bias_correction) {
+    return BadRow(row, "eps_in_bias_correction is for adam");
+  }
+  if (!adam && row.cautious_decay && !row.mantissa) {
+    return BadRow(row, "cautious_decay needs a mantissa: no other update of matrices has it");
   }
   if (!adam && row.cautious_decay && !row.decay_times_lr) {
     return BadRow(row, "cautious_decay needs decay_times_lr");

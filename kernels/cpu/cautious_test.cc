@@ -35,7 +35,7 @@ struct Rule {
 
   HostTensor Rates(int t) const {
     const double bias = std::sqrt(1 - std::pow(beta2, t)) / (1 - std::pow(beta1, t));
-    return Filled(DType::kF32, {lr * bias, lr * lr * weight_decay});
+    return Filled(DType::kF32, {lr * bias, lr * lr * weight_decay, 1e-10});
   }
   AdamArgs Args(Tensor p, Tensor g, Tensor m, Tensor v, Tensor rates) const {
     return {.p = p,
@@ -45,7 +45,6 @@ struct Rule {
             .rates = rates,
             .beta1 = static_cast<float>(beta1),
             .beta2 = static_cast<float>(beta2),
-            .eps = 1e-10f,
             .cautious = true};
   }
 };
@@ -159,7 +158,7 @@ TEST(Cautious, MomentumRoundsTheGradientAsTold) {
   }
 }
 
-// Weights of CautiousMatrixUpdate as one f32 each.
+// Weights of SplitMatrixUpdate as one f32 each.
 struct Split {
   explicit Split(std::vector<int64_t> dims) : p(DType::kBF16, dims), mantissa(DType::kU16, dims) {}
   Split(std::vector<int64_t> dims, uint32_t seed) : Split(dims) {
@@ -174,10 +173,17 @@ struct Split {
   uint32_t At(int64_t i) const {
     return uint32_t{p.get().bf16()[i].bits} << 16 | mantissa.get().u16()[i];
   }
-  CautiousMatrixArgs Args(Tensor o, Tensor lr, Tensor decay, Tensor guard = {}) const {
-    return {.p = p, .mantissa = mantissa, .o = o, .lr = lr, .decay = decay, .guard = guard};
+  SplitMatrixArgs Args(Tensor o, Tensor lr, Tensor decay, Tensor guard = {}) const {
+    return {.p = p,
+            .mantissa = mantissa,
+            .o = o,
+            .lr = lr,
+            .decay = decay,
+            .guard = guard,
+            .cautious = cautious};
   }
   HostTensor p, mantissa;
+  bool cautious = true;
 };
 
 // As any element of a vector, and of its tail.
@@ -196,7 +202,7 @@ TEST(Cautious, UO_36_MantissaGolden) {
       for (int64_t i = 0; i < n; ++i) w.Put(i, std::bit_cast<float>(c.before));
       HostTensor o(DType::kBF16, {1, 1, n});
       o.Set(std::vector<double>(n, c.update));
-      CautiousMatrixUpdate(w.Args(o, lr, decay), *MakeCpuQueue(1));
+      SplitMatrixUpdate(w.Args(o, lr, decay), *MakeCpuQueue(1));
       for (int64_t i = 0; i < n; ++i) EXPECT_EQ(w.At(i), c.after) << std::hex << w.At(i);
     }
   }
@@ -208,7 +214,7 @@ TEST(Cautious, UO_36_SmallStepsAddUp) {
   w.Put(0, 1.0f);
   const HostTensor o = Filled(DType::kBF16, {-0.5}), rate = Filled(DType::kF32, {0.0001});
   for (int step = 0; step < 1000; ++step) {
-    CautiousMatrixUpdate(w.Args(o.get().Reshape({1, 1, 1}), rate, rate), *MakeCpuQueue(1));
+    SplitMatrixUpdate(w.Args(o.get().Reshape({1, 1, 1}), rate, rate), *MakeCpuQueue(1));
   }
   EXPECT_NEAR(std::bit_cast<float>(w.At(0)), 1.05, 1e-4);  // 1000 roundings of 2^-24 each
   EXPECT_EQ(w.p.ToDouble()[0], 1.046875);                  // truncated
@@ -220,9 +226,9 @@ TEST(Cautious, UO_37_ZeroGradientDecaysMatricesOnly) {
       Split w({1, 1, 1});
       w.Put(0, static_cast<float>(start));
       const HostTensor o = Filled(DType::kBF16, {zero});
-      CautiousMatrixUpdate(w.Args(o.get().Reshape({1, 1, 1}), Filled(DType::kF32, {0.25}),
-                                  Filled(DType::kF32, {0.5})),
-                           *MakeCpuQueue(1));
+      SplitMatrixUpdate(w.Args(o.get().Reshape({1, 1, 1}), Filled(DType::kF32, {0.25}),
+                               Filled(DType::kF32, {0.5})),
+                        *MakeCpuQueue(1));
       EXPECT_EQ(std::bit_cast<float>(w.At(0)), start * (1 - 0.125)) << start << " " << zero;
       for (DType dtype : {DType::kF32, DType::kBF16}) {
         EXPECT_EQ(FirstUpdate(kValueTable, dtype, start, zero), start) << start << " " << zero;
@@ -246,7 +252,7 @@ TEST(Cautious, MatrixUpdateIsTheFormulaBitForBit) {
     const HostTensor lr = Filled(DType::kF32, {0.023, 0.046, 0.092});
     const HostTensor decay = Filled(DType::kF32, {0.0276, 0.3, 0});
     const Split before({3, rows, cols}, 1), one({3, rows, cols}, 1);
-    CautiousMatrixUpdate(one.Args(o, lr, decay), *MakeCpuQueue(1));
+    SplitMatrixUpdate(one.Args(o, lr, decay), *MakeCpuQueue(1));
     for (int64_t i = 0; i < o.get().size(); ++i) {
       const int64_t matrix = i / (rows * cols);
       const float want =
@@ -256,7 +262,7 @@ TEST(Cautious, MatrixUpdateIsTheFormulaBitForBit) {
     }
     for (int threads : {2, 3}) {
       const Split more({3, rows, cols}, 1);
-      CautiousMatrixUpdate(more.Args(o, lr, decay), *MakeCpuQueue(threads));
+      SplitMatrixUpdate(more.Args(o, lr, decay), *MakeCpuQueue(threads));
       EXPECT_EQ(Bits(more.p), Bits(one.p));
       EXPECT_EQ(Bits(more.mantissa), Bits(one.mantissa));
     }
@@ -281,12 +287,13 @@ TEST(Cautious, BitsDoNotDependOnCuts) {
         AdamUpdate(kValueTable.Args(cut(p), cut(g), cut(m), cut(v), kValueTable.Rates(1)), *queue);
         MomentumUpdate({.g = cut(g), .m = cut(k), .mu = mu, .u = cut(u), .gradient = DType::kBF16},
                        *queue);
-        CautiousMatrixUpdate({.p = matrix(w.p),
-                              .mantissa = matrix(w.mantissa),
-                              .o = matrix(o),
-                              .lr = rate,
-                              .decay = rate},
-                             *queue);
+        SplitMatrixUpdate({.p = matrix(w.p),
+                           .mantissa = matrix(w.mantissa),
+                           .o = matrix(o),
+                           .lr = rate,
+                           .decay = rate,
+                           .cautious = true},
+                          *queue);
         begin += size;
       }
       CHECK_EQ(begin, n);
@@ -318,10 +325,10 @@ TEST(Cautious, ZeroGuardChangesNothing) {
   };
   const auto step = [&](int32_t on) {
     guard.get().i32()[0] = on;
-    AdamArgs args = kHead.Args(p, g, m, v, rate);
+    AdamArgs args = kHead.Args(p, g, m, v, kHead.Rates(1));
     args.guard = guard;
     AdamUpdate(args, *queue);
-    CautiousMatrixUpdate(w.Args(o, rate, rate, guard), *queue);
+    SplitMatrixUpdate(w.Args(o, rate, rate, guard), *queue);
   };
   const auto before = state();
   step(0);

@@ -109,13 +109,15 @@ class CpuEmbeddingOps : public EmbeddingOps {
 
   void EmbedSmearNorm(const EmbedSmearNormArgs& a, Queue&) const override {
     const int64_t slots = a.tokens.dim(0), tokens = a.tokens.dim(1), dim = a.x0.cols();
-    const float lambda = a.scalars.f32()[a.smear_lambda];
+    const bool smears = a.smear_lambda >= 0;
+    const float lambda = smears ? a.scalars.f32()[a.smear_lambda] : 0.0f;
     ForBlocks(slots, tokens, [&](int64_t, int64_t slot, int64_t begin, int64_t end) {
       float* scratch = ThreadScratch(0, dim);
       for (int64_t t = begin; t < end; ++t) {
         const int64_t row = slot * tokens + t;
-        const BF16* before = t == 0 ? nullptr : Row(a, row - 1);
-        const float weight = t == 0 ? 0.0f : lambda * GateOf(a, row);
+        const bool smeared = smears && t > 0;
+        const BF16* before = smeared ? Row(a, row - 1) : nullptr;
+        const float weight = smeared ? lambda * GateOf(a, row) : 0.0f;
         HWY_DYNAMIC_DISPATCH(SmearNormRow)
         (Row(a, row), before, weight, dim, scratch, a.x0.bf16() + row * dim, a.inv_rms.f32() + row);
       }

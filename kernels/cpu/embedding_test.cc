@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/ops/norm.h"
 #include "kernels/testing/testing.h"
 
 namespace kernels {
@@ -201,6 +202,30 @@ TEST(EmbedSmearNorm, WithoutLambdaThereIsNoSmear) {
   EXPECT_NE(problem.dscalars.get().f32()[kLambda], 0.0f);
 }
 
+// Without a smear the op is the norm of the gathered rows, and so is its gradient, bit for bit.
+TEST(EmbedSmearNorm, WithoutASmearItIsTheNorm) {
+  for (const Shape& shape : {Shape{1, 1, 8, 1}, {2, 33, 24, 1}, {1, 5, 1024, 1}}) {
+    const Problem problem(shape, 1);
+    EmbedSmearNormArgs args = problem.Args(0, shape.slots);
+    args.smear_w = args.scalars = Tensor();
+    args.smear_lambda = -1;
+    const auto queue = MakeCpuQueue(2);
+    EmbedSmearNorm(args, *queue);
+    EmbedSmearNormGrad(args, problem.dx0, problem.de, Tensor(), Tensor(), *queue);
+
+    const std::vector<int64_t> dims = problem.x0.get().dims();
+    const HostTensor e(DType::kBF16, dims), x0(DType::kBF16, dims), de(DType::kBF16, dims);
+    const HostTensor inv_rms(DType::kF32, {shape.slots, shape.tokens});
+    for (int64_t r = 0; r < shape.rows(); ++r) {
+      std::copy_n(problem.table.get().bf16() + problem.tokens.get().i32()[r] * shape.dim, shape.dim,
+                  e.get().bf16() + r * shape.dim);
+    }
+    RmsNorm(e, x0, inv_rms, *queue);
+    RmsNormGrad(problem.dx0, x0, inv_rms, Tensor(), de, *queue);
+    ExpectSameBits({problem.x0, problem.inv_rms, problem.de}, {x0, inv_rms, de});
+  }
+}
+
 TEST(EmbedSmearNorm, ThreadsChangeNoBit) {
   Problem want({3, 70, 100, 12}, 3);
   want.Run(1);
@@ -281,6 +306,8 @@ TEST(EmbeddingDeathTest, IndicesAndShapesInTheMessage) {
   EmbedSmearNormArgs args = p.Args(0, 1);
   args.smear_lambda = kScalars;
   EXPECT_DEATH(EmbedSmearNorm(args, *queue), "EmbedSmearNorm: scalar 4 of f32 \\[4\\]");
+  args.smear_lambda = -1;
+  EXPECT_DEATH(EmbedSmearNorm(args, *queue), "no smear, but smear_w bf16 \\[1, 3\\]");
   const HostTensor narrow(DType::kF32, {1, kVocab, 7}), dtable(DType::kF32, {1, kVocab, 8});
   EXPECT_DEATH(EmbeddingGrad(p.tokens, p.dx0, narrow, Tensor(), *queue),
                "EmbeddingGrad: dtable f32 \\[1, 11, 7\\]");

@@ -23,9 +23,10 @@ namespace kernels {
 
 // The values of a layer's scalars.
 struct MixWeights {
-  float x = 0;   // of the stream
-  float x0 = 0;  // of x0, with its sign
-  float s = 0;   // sigmoid(skip), 0 without a skip connection
+  float x = 0;      // of the stream
+  float x0 = 0;     // of x0, with its sign
+  float s = 0;      // of the saved output, 0 without a skip connection
+  float dskip = 0;  // the gradient of the skip's scalar by the sum of dmixed * saved
 };
 
 // Sums of dmixed times: x + s * saved; x0; saved. What the scalars' gradients are made of.
@@ -107,6 +108,7 @@ void MixRow(const BF16* x, const BF16* x0, const BF16* saved, MixWeights w, int6
     StoreAny(d, v, scratch + i, n);
     StoreAny(d, v, mixed + i, n);
   });
+  if (u == nullptr) return;
   *inv_rms = InvRms(scratch, cols);
   StoreScaled(scratch, *inv_rms, u, cols);
 }
@@ -116,13 +118,13 @@ void MixGradRow(const MixNormGradArgs& a, int64_t row, MixWeights w, float* scra
                 MixSums* sums) {
   const DF d;
   const int64_t cols = a.x.cols(), at = row * cols;
-  LoadRow(a.du.bf16() + at, cols, scratch);
+  const BF16* residual = a.dresidual ? a.dresidual.bf16() + at : nullptr;
+  LoadRow(a.u ? a.du.bf16() + at : residual, cols, scratch);
   if (a.du_head) {
     const int64_t k = a.du_head.cols();
     for (int64_t i = 0; i < k; ++i) scratch[i] += a.du_head.f32()[row * k + i];
   }
-  const BF16* residual = a.dresidual ? a.dresidual.bf16() + at : nullptr;
-  NormGradInPlace(scratch, a.u.bf16() + at, residual, a.inv_rms.f32()[row], cols);
+  if (a.u) NormGradInPlace(scratch, a.u.bf16() + at, residual, a.inv_rms.f32()[row], cols);
   const BF16* saved = a.saved ? a.saved.bf16() + at : nullptr;
   const BF16* extra = a.dx_extra ? a.dx_extra.bf16() + at : nullptr;
   const VF wx = hn::Set(d, w.x), wx0 = hn::Set(d, w.x0), s = hn::Set(d, w.s);
@@ -170,9 +172,12 @@ float Sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
 MixWeights WeightsOf(const Tensor& scalars, const MixScalars& which) {
   const float* values = scalars.f32();
   const float lambda_x0 = values[which.lambda_x0];
-  return {which.lambda_x < 0 ? 1.0f : values[which.lambda_x],
-          which.subtract_x0 ? -lambda_x0 : lambda_x0,
-          which.skip < 0 ? 0.0f : Sigmoid(values[which.skip])};
+  MixWeights weights = {.x = which.lambda_x < 0 ? 1.0f : values[which.lambda_x],
+                        .x0 = which.subtract_x0 ? -lambda_x0 : lambda_x0};
+  if (which.skip < 0) return weights;
+  weights.s = which.skip_is_weight ? values[which.skip] : Sigmoid(values[which.skip]);
+  weights.dskip = which.skip_is_weight ? weights.x : weights.x * weights.s * (1 - weights.s);
+  return weights;
 }
 
 class CpuNormOps : public NormOps {
@@ -206,7 +211,7 @@ class CpuNormOps : public NormOps {
       const int64_t at = row * cols;
       HWY_DYNAMIC_DISPATCH(MixRow)
       (x.bf16() + at, x0.bf16() + at, saved ? saved.bf16() + at : nullptr, weights, cols, scratch,
-       mixed.bf16() + at, u.bf16() + at, inv_rms.f32() + row);
+       mixed.bf16() + at, u ? u.bf16() + at : nullptr, u ? inv_rms.f32() + row : nullptr);
     });
   }
 
@@ -231,9 +236,7 @@ class CpuNormOps : public NormOps {
           args.dscalars.f32() + (args.dscalars.dim(0) == 1 ? 0 : slot) * args.dscalars.dim(1);
       if (args.which.lambda_x >= 0) leaf[args.which.lambda_x] += total[0];
       leaf[args.which.lambda_x0] += args.which.subtract_x0 ? -total[1] : total[1];
-      if (args.which.skip >= 0) {
-        leaf[args.which.skip] += weights.x * weights.s * (1 - weights.s) * total[2];
-      }
+      if (args.which.skip >= 0) leaf[args.which.skip] += weights.dskip * total[2];
     }
   }
 

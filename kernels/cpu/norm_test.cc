@@ -183,6 +183,8 @@ constexpr int kLambdaX = 4, kLambdaX0 = 1, kSkip = 2;
 struct Options {
   bool saved = true, extra = true, head = true;
   bool backout = false;  // x - lambda x0, without a residual path
+  bool mix_only = false;
+  bool skip_is_weight = false;
 };
 
 struct Mix {
@@ -207,7 +209,10 @@ struct Mix {
 
   MixScalars Which() const {
     if (options.backout) return {.lambda_x0 = kLambdaX0, .subtract_x0 = true};
-    return {kLambdaX, kLambdaX0, options.saved ? kSkip : -1};
+    return {.lambda_x = kLambdaX,
+            .lambda_x0 = kLambdaX0,
+            .skip = options.saved ? kSkip : -1,
+            .skip_is_weight = options.skip_is_weight};
   }
 
   void Run(int threads, int64_t begin, int64_t count, Tensor into) {
@@ -216,14 +221,15 @@ struct Mix {
     const auto maybe = [&](bool present, const HostTensor& t) {
       return present ? cut(t) : Tensor();
     };
-    MixNorm(cut(x), cut(x0), maybe(options.saved, saved), scalars, Which(), cut(mixed), cut(u),
-            cut(inv_rms), *queue);
+    const bool normed = !options.mix_only;
+    MixNorm(cut(x), cut(x0), maybe(options.saved, saved), scalars, Which(), cut(mixed),
+            maybe(normed, u), maybe(normed, inv_rms), *queue);
     MixNormGradArgs args;
     args.dresidual = maybe(!options.backout, dresidual);
-    args.du = cut(du);
+    args.du = maybe(normed, du);
     args.du_head = maybe(options.head, du_head);
-    args.u = cut(u);
-    args.inv_rms = cut(inv_rms);
+    args.u = maybe(normed, u);
+    args.inv_rms = maybe(normed, inv_rms);
     args.x = cut(x);
     args.x0 = cut(x0);
     args.saved = maybe(options.saved, saved);
@@ -252,7 +258,8 @@ struct MixOracle {
       : dim(mix.shape.dim),
         saved(mix.options.saved),
         backout(mix.options.backout),
-        du(RowOf(mix.du.ToDouble(), row, dim)),
+        skip_is_weight(mix.options.skip_is_weight),
+        du(mix.options.mix_only ? Doubles(dim) : RowOf(mix.du.ToDouble(), row, dim)),
         dresidual(backout ? Doubles(dim) : RowOf(mix.dresidual.ToDouble(), row, dim)),
         extra(mix.options.extra ? RowOf(mix.dx_extra.ToDouble(), row, dim) : Doubles(dim)) {
     for (const HostTensor* t : {&mix.x, &mix.x0, &mix.saved}) {
@@ -266,7 +273,8 @@ struct MixOracle {
 
   Doubles Mixed(const Doubles& in) const {
     const double* scalars = in.data() + 3 * dim;
-    const double s = saved ? 1 / (1 + std::exp(-scalars[kSkip])) : 0;
+    const double sigmoid = 1 / (1 + std::exp(-scalars[kSkip]));
+    const double s = !saved ? 0 : skip_is_weight ? scalars[kSkip] : sigmoid;
     Doubles mixed(dim);
     for (int64_t i = 0; backout && i < dim; ++i)
       mixed[i] = in[i] - scalars[kLambdaX0] * in[dim + i];
@@ -282,7 +290,7 @@ struct MixOracle {
   }
 
   int64_t dim;
-  bool saved, backout;
+  bool saved, backout, skip_is_weight;
   Doubles du, dresidual, extra, inputs;
 };
 
@@ -304,7 +312,9 @@ void CheckMix(const Shape& shape, Options options) {
   }
   for (size_t i = 0; i < dx0.size(); ++i) dx0[i] += dx0_before[i];
   EXPECT_LT(RelativeError(mix.mixed.ToDouble(), mixed), kOneRounding) << shape.dim;
-  EXPECT_LT(RelativeError(mix.u.ToDouble(), u), 2 * kOneRounding) << shape.dim;
+  if (!options.mix_only) {
+    EXPECT_LT(RelativeError(mix.u.ToDouble(), u), 2 * kOneRounding) << shape.dim;
+  }
   EXPECT_LT(RelativeError(mix.dx.ToDouble(), dx), kGradient) << shape.dim;
   EXPECT_LT(RelativeError(mix.dx0.ToDouble(), dx0), kGradient) << shape.dim;
   if (options.saved) {
@@ -323,6 +333,36 @@ TEST(MixNorm, MatchesFloat64AndFiniteDifferences) {
     CheckMix(shape, {.saved = false, .extra = true, .head = false});
   }
   CheckMix({1, 2, 768}, {});
+}
+
+// The layers of the track-2 record of 2025-04-16: no norm, and skips with raw weights.
+TEST(MixNorm, MixesWithoutANorm) {
+  for (const Shape& shape : kShapes) {
+    CheckMix(shape, {.saved = false, .head = false, .mix_only = true});
+    if (shape.dim == 768) continue;
+    CheckMix(shape, {.extra = false, .head = false, .mix_only = true, .skip_is_weight = true});
+    CheckMix(shape, {.extra = false, .head = false, .skip_is_weight = true});
+  }
+  const Options options = {.head = false, .mix_only = true, .skip_is_weight = true};
+  CheckMix({1, 2, 1024}, options);
+  Mix want({2, 40, 24}, options, 2), got({2, 40, 24}, options, 2);
+  want.Run(1);
+  got.Run(3);
+  ExpectSameBits(got.Outputs(), want.Outputs());
+}
+
+// With the weights of the start, 1, 0 and a skip of 1: the sum of stream and saved output; and the
+// skip's gradient is the sum of gradient times saved output, without a sigmoid's slope.
+TEST(MixNorm, T2_20_RawSkipWeight) {
+  Mix mix({1, 3, 8}, {.extra = false, .head = false, .mix_only = true, .skip_is_weight = true}, 1);
+  Doubles scalars(kScalars, 0.0);
+  scalars[kLambdaX] = scalars[kSkip] = 1;
+  mix.scalars.Set(scalars);
+  mix.Run();
+  const Doubles x = mix.x.ToDouble(), saved = mix.saved.ToDouble(), mixed = mix.mixed.ToDouble();
+  for (size_t i = 0; i < x.size(); ++i) EXPECT_EQ(mixed[i], RoundToBF16(x[i] + saved[i])) << i;
+  EXPECT_EQ(mix.dsaved.ToDouble(), mix.dresidual.ToDouble());
+  EXPECT_NEAR(mix.dscalars.ToDouble()[kSkip], Dot(mix.dresidual.ToDouble(), saved), 1e-5);
 }
 
 TEST(MixNorm, SubtractsWithWeight1OfTheStream) {
@@ -382,6 +422,11 @@ TEST(NormDeathTest, ShapesInTheMessage) {
   EXPECT_DEATH(MixNorm(x, x, Tensor(), scalars, {0, 1, 1}, mixed, x, inv_rms, *queue), "saved");
   EXPECT_DEATH(MixNorm(x, x, Tensor(), scalars, {0, 1, -1}, x, x, inv_rms, *queue),
                "mixed may not be x");
+  EXPECT_DEATH(MixNorm(x, x, Tensor(), scalars, {0, 1, -1}, mixed, x, Tensor(), *queue),
+               "u and inv_rms go together");
+  MixNormGradArgs grad;
+  grad.x = grad.x0 = x;
+  EXPECT_DEATH(MixNormGrad(grad, *queue), "without u there is no norm");
 }
 
 }  // namespace

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "hwy/highway.h"
-#include "kernels/cpu/cautious.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/simd-inl.h"
+#include "kernels/cpu/split_matrix.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kernels {
@@ -38,7 +38,7 @@ void AdamTyped(const AdamArgs& args, int64_t begin, int64_t size) {
   const VF beta2 = hn::Set(d, args.beta2);
   const VF rest1 = hn::Set(d, 1.0f - args.beta1);
   const VF rest2 = hn::Set(d, 1.0f - args.beta2);
-  const VF eps = hn::Set(d, args.eps);
+  const VF eps = hn::Set(d, args.rates.f32()[2]);
   ForEachVec(d, size, [&](int64_t i, int64_t n) {
     const VF grad = RoundLike(d, LoadAny(d, g + i, n), p);
     const VF new_m = hn::MulAdd(beta1, LoadAny(d, m + i, n), hn::Mul(rest1, grad));
@@ -349,8 +349,8 @@ class CpuOptimizerOps : public OptimizerOps {
     });
   }
 
-  void CautiousMatrixUpdate(const CautiousMatrixArgs& args, Queue&) const override {
-    if (!IsOff(args.guard)) cpu::CautiousMatrixUpdate(args, pool_);
+  void SplitMatrixUpdate(const SplitMatrixArgs& args, Queue&) const override {
+    if (!IsOff(args.guard)) cpu::SplitMatrixUpdate(args, pool_);
   }
 
  private:

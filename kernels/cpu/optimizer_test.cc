@@ -39,8 +39,7 @@ AdamArgs Args(const Adam& a, Tensor p, Tensor g, Tensor m, Tensor v, Tensor rate
           .v = v,
           .rates = rates,
           .beta1 = static_cast<float>(a.beta1),
-          .beta2 = static_cast<float>(a.beta2),
-          .eps = static_cast<float>(a.eps)};
+          .beta2 = static_cast<float>(a.beta2)};
 }
 
 std::vector<double> RunAdam(const Adam& a, DType moments, const std::vector<double>& gradients) {
@@ -50,7 +49,8 @@ std::vector<double> RunAdam(const Adam& a, DType moments, const std::vector<doub
   std::vector<double> path;
   for (size_t i = 0; i < gradients.size(); ++i) {
     const HostTensor g = Filled(DType::kF32, {gradients[i]});
-    const HostTensor rates = Filled(DType::kF32, {StepSize(a.lr, a.beta1, a.beta2, i + 1), 1});
+    const HostTensor rates =
+        Filled(DType::kF32, {StepSize(a.lr, a.beta1, a.beta2, i + 1), 1, a.eps});
     AdamUpdate(Args(a, p, g, m, v, rates), *queue);
     queue->Synchronize();
     path.push_back(p.ToDouble()[0]);
@@ -103,7 +103,7 @@ TEST(Optimizer, AdamInBf16MatchesFloat64) {
   for (int t = 1; t <= 3; ++t) {
     const HostTensor g = RandomTensor(DType::kF32, {n}, 10 + t);
     const double step_size = StepSize(a.lr, a.beta1, a.beta2, t), decay = 0.99;
-    const HostTensor rates = Filled(DType::kF32, {step_size, decay});
+    const HostTensor rates = Filled(DType::kF32, {step_size, decay, a.eps});
     const std::vector<double> p0 = p.ToDouble(), m0 = m.ToDouble(), v0 = v.ToDouble();
     AdamUpdate(Args(a, p, g, m, v, rates), *queue);
     queue->Synchronize();
@@ -146,7 +146,7 @@ TEST(Optimizer, T1_51_NesterovGolden) {
 TEST(Optimizer, ElementwiseBitsDoNotDependOnCuts) {
   const int64_t n = 40003;
   const HostTensor g = RandomTensor(DType::kF32, {n}, 1);
-  const HostTensor rates = Filled(DType::kF32, {0.03, 0.99});
+  const HostTensor rates = Filled(DType::kF32, {0.03, 0.99, 1e-8});
   const HostTensor mu = Filled(DType::kF32, {0.9});
   for (DType dtype : {DType::kF32, DType::kBF16}) {
     const auto run = [&](int threads, const std::vector<int64_t>& pieces) {
@@ -369,7 +369,7 @@ TEST(Optimizer, ZeroGuardChangesNothing) {
   const auto queue = MakeCpuQueue(2);
   const int64_t n = 2 * 30 * 35;
   const HostTensor guard(DType::kI32, {1});
-  const HostTensor rates = Filled(DType::kF32, {0.03, 0.99}), mu = Filled(DType::kF32, {0.9});
+  const HostTensor rates = Filled(DType::kF32, {0.03, 0.99, 1e-8}), mu = Filled(DType::kF32, {0.9});
   const HostTensor lr = Filled(DType::kF32, {0.05, 0.02}), decay = Filled(DType::kF32, {1, 0.9});
   for (DType dtype : {DType::kF32, DType::kBF16}) {
     const HostTensor g = RandomTensor(DType::kF32, {n}, 1), u(DType::kBF16, {n});

@@ -26,12 +26,17 @@ namespace HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
+float InvRms(const BF16* x, int64_t size) {
+  const float mean = Dot(x, x, size) / static_cast<float>(size);
+  return 1.0f / std::sqrt(mean + kRmsEpsilon);
+}
+
 // y = rotary(x * inv_rms) of one head; returns inv_rms.
-float NormRotary(const BF16* HWY_RESTRICT x, const BF16* HWY_RESTRICT cos,
-                 const BF16* HWY_RESTRICT sin, int64_t half, BF16* HWY_RESTRICT y) {
+template <typename C>
+float NormRotary(const BF16* HWY_RESTRICT x, const C* HWY_RESTRICT cos, const C* HWY_RESTRICT sin,
+                 int64_t half, BF16* HWY_RESTRICT y) {
   const DF d;
-  const float mean = Dot(x, x, 2 * half) / static_cast<float>(2 * half);
-  const float inv_rms = 1.0f / std::sqrt(mean + kRmsEpsilon);
+  const float inv_rms = InvRms(x, 2 * half);
   const VF scale = hn::Set(d, inv_rms);
   ForEachVec(d, half, [&](int64_t i, int64_t n) {
     const VF x1 = hn::Mul(LoadAny(d, x + i, n), scale);
@@ -44,11 +49,27 @@ float NormRotary(const BF16* HWY_RESTRICT x, const BF16* HWY_RESTRICT cos,
   return inv_rms;
 }
 
-// dx of one head from dy, with dn = rotary' dy and n = x * inv_rms:
-//   dx = inv_rms * (dn - n * mean(n * dn)).
-// `dn` is scratch of 2 * half.
+// dx of one head from dn, the gradient of n = x * inv_rms:
+//   dx = inv_rms * (dn - n * mean(n * dn)) * weight
+// Returns the sum of n * dn.
+template <typename G>
+float NormGrad(const G* HWY_RESTRICT dn, const BF16* HWY_RESTRICT x, float inv_rms, float weight,
+               int64_t size, BF16* HWY_RESTRICT dx) {
+  const DF d;
+  const float sum = Dot(x, dn, size) * inv_rms;
+  const VF factor = hn::Set(d, sum / static_cast<float>(size) * inv_rms);
+  const VF scale = hn::Set(d, inv_rms * weight);
+  ForEachVec(d, size, [&](int64_t i, int64_t n) {
+    const VF projected = hn::NegMulAdd(LoadAny(d, x + i, n), factor, LoadAny(d, dn + i, n));
+    StoreAny(d, hn::Mul(projected, scale), dx + i, n);
+  });
+  return sum;
+}
+
+// dx of one head from dy, with dn = rotary' dy. `dn` is scratch of 2 * half.
+template <typename C>
 void NormRotaryGrad(const BF16* HWY_RESTRICT dy, const BF16* HWY_RESTRICT x, float inv_rms,
-                    const BF16* HWY_RESTRICT cos, const BF16* HWY_RESTRICT sin, int64_t half,
+                    const C* HWY_RESTRICT cos, const C* HWY_RESTRICT sin, int64_t half,
                     float* HWY_RESTRICT dn, BF16* HWY_RESTRICT dx) {
   const DF d;
   ForEachVec(d, half, [&](int64_t i, int64_t n) {
@@ -59,16 +80,22 @@ void NormRotaryGrad(const BF16* HWY_RESTRICT dy, const BF16* HWY_RESTRICT x, flo
     StoreAny(d, hn::NegMulAdd(dy2, s, hn::Mul(dy1, c)), dn + i, n);
     StoreAny(d, hn::MulAdd(dy1, s, hn::Mul(dy2, c)), dn + half + i, n);
   });
-  const float mean = Dot(x, dn, 2 * half) * inv_rms / static_cast<float>(2 * half);
-  const VF factor = hn::Set(d, mean * inv_rms);
-  const VF scale = hn::Set(d, inv_rms);
-  ForEachVec(d, 2 * half, [&](int64_t i, int64_t n) {
-    const VF projected = hn::NegMulAdd(LoadAny(d, x + i, n), factor, LoadAny(d, dn + i, n));
-    StoreAny(d, hn::Mul(projected, scale), dx + i, n);
+  NormGrad(dn, x, inv_rms, 1.0f, 2 * half, dx);
+}
+
+// y = a0 * v * inv_rms + a1 * value of one head; `value` may be null.
+HWY_INLINE void MixNormed(const BF16* HWY_RESTRICT v, VF inv_rms, const BF16* HWY_RESTRICT value,
+                          VF a0, VF a1, int64_t size, BF16* HWY_RESTRICT y) {
+  const DF d;
+  ForEachVec(d, size, [&](int64_t i, int64_t n) {
+    VF mixed = hn::Mul(hn::Mul(LoadAny(d, v + i, n), inv_rms), a0);
+    if (value != nullptr) mixed = hn::MulAdd(LoadAny(d, value + i, n), a1, mixed);
+    StoreAny(d, mixed, y + i, n);
   });
 }
 
-void SplitNormRotaryBlock(const QkvProblem& p, int64_t task) {
+template <typename C>
+void SplitNormRotaryTyped(const QkvProblem& p, int64_t task) {
   const TokenBlock block(p.tokens, task);
   const DF d;
   const VF a0 = hn::Set(d, p.lambda[0]);
@@ -76,16 +103,26 @@ void SplitNormRotaryBlock(const QkvProblem& p, int64_t task) {
   for (int64_t t = block.begin; t < block.end; ++t) {
     const int64_t row = block.slot * p.tokens + t;
     const BF16* qkv = p.qkv + row * 3 * p.dim;
-    const BF16* cos = p.cos + t * p.half;
-    const BF16* sin = p.sin + t * p.half;
+    const C* cos = static_cast<const C*>(p.cos) + t * p.half;
+    const C* sin = static_cast<const C*>(p.sin) + t * p.half;
+    float* inv_rms = p.inv_rms + row * p.statistics;
     for (int64_t head = 0; head < 2 * p.heads; ++head) {
       BF16* y = head < p.heads ? p.q + row * p.dim + head * 2 * p.half
                                : p.k + row * p.dim + (head - p.heads) * 2 * p.half;
-      p.inv_rms[row * 2 * p.heads + head] =
-          NormRotary(qkv + head * 2 * p.half, cos, sin, p.half, y);
+      inv_rms[head] = NormRotary(qkv + head * 2 * p.half, cos, sin, p.half, y);
     }
     const BF16* v = qkv + 2 * p.dim;
     const BF16* value = p.ValueRow(row);
+    if (p.norm_value) {
+      for (int64_t head = 0; head < p.heads; ++head) {
+        const int64_t at = head * 2 * p.half;
+        float& statistic = inv_rms[2 * p.heads + head];
+        statistic = InvRms(v + at, 2 * p.half);
+        MixNormed(v + at, hn::Set(d, statistic), value == nullptr ? nullptr : value + at, a0, a1,
+                  2 * p.half, p.v + row * p.dim + at);
+      }
+      continue;
+    }
     ForEachVec(d, p.dim, [&](int64_t i, int64_t n) {
       VF mixed = hn::Mul(LoadAny(d, v + i, n), a0);
       if (value != nullptr) mixed = hn::MulAdd(LoadAny(d, value + i, n), a1, mixed);
@@ -94,8 +131,13 @@ void SplitNormRotaryBlock(const QkvProblem& p, int64_t task) {
   }
 }
 
+void SplitNormRotaryBlock(const QkvProblem& p, int64_t task) {
+  p.f32_angles ? SplitNormRotaryTyped<float>(p, task) : SplitNormRotaryTyped<BF16>(p, task);
+}
+
 // sums[0..2) = the block's gradients of a0 and a1.
-void SplitNormRotaryGradBlock(const QkvProblem& p, const QkvGradPointers& grad, int64_t task,
+template <typename C>
+void SplitNormRotaryGradTyped(const QkvProblem& p, const QkvGradPointers& grad, int64_t task,
                               double* sums) {
   const TokenBlock block(p.tokens, task);
   const DF d;
@@ -107,18 +149,28 @@ void SplitNormRotaryGradBlock(const QkvProblem& p, const QkvGradPointers& grad, 
     const int64_t row = block.slot * p.tokens + t;
     const BF16* qkv = p.qkv + row * 3 * p.dim;
     BF16* dqkv = grad.dqkv + row * 3 * p.dim;
+    const C* cos = static_cast<const C*>(p.cos) + t * p.half;
+    const C* sin = static_cast<const C*>(p.sin) + t * p.half;
+    const float* inv_rms = p.inv_rms + row * p.statistics;
     for (int64_t head = 0; head < 2 * p.heads; ++head) {
       const int64_t at = head * 2 * p.half;
       const BF16* dy =
           head < p.heads ? grad.dq + row * p.dim + at : grad.dk + row * p.dim + at - p.dim;
-      NormRotaryGrad(dy, qkv + at, p.inv_rms[row * 2 * p.heads + head], p.cos + t * p.half,
-                     p.sin + t * p.half, p.half, dn, dqkv + at);
+      NormRotaryGrad(dy, qkv + at, inv_rms[head], cos, sin, p.half, dn, dqkv + at);
     }
     const BF16* dv = grad.dv + row * p.dim;
-    sums[0] += Dot(dv, qkv + 2 * p.dim, p.dim);
-    ForEachVec(d, p.dim, [&](int64_t i, int64_t n) {
-      StoreAny(d, hn::Mul(LoadAny(d, dv + i, n), a0), dqkv + 2 * p.dim + i, n);
-    });
+    if (p.norm_value) {
+      for (int64_t head = 0; head < p.heads; ++head) {
+        const int64_t at = head * 2 * p.half;
+        sums[0] += NormGrad(dv + at, qkv + 2 * p.dim + at, inv_rms[2 * p.heads + head], p.lambda[0],
+                            2 * p.half, dqkv + 2 * p.dim + at);
+      }
+    } else {
+      sums[0] += Dot(dv, qkv + 2 * p.dim, p.dim);
+      ForEachVec(d, p.dim, [&](int64_t i, int64_t n) {
+        StoreAny(d, hn::Mul(LoadAny(d, dv + i, n), a0), dqkv + 2 * p.dim + i, n);
+      });
+    }
     const BF16* value = p.ValueRow(row);
     if (value == nullptr) continue;
     sums[1] += Dot(dv, value, p.dim);
@@ -128,6 +180,12 @@ void SplitNormRotaryGradBlock(const QkvProblem& p, const QkvGradPointers& grad, 
       StoreAny(d, sum, drow + i, n);
     });
   }
+}
+
+void SplitNormRotaryGradBlock(const QkvProblem& p, const QkvGradPointers& grad, int64_t task,
+                              double* sums) {
+  p.f32_angles ? SplitNormRotaryGradTyped<float>(p, grad, task, sums)
+               : SplitNormRotaryGradTyped<BF16>(p, grad, task, sums);
 }
 
 // Of the block's tokens.

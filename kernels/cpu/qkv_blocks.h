@@ -17,8 +17,11 @@ struct QkvProblem {
         dim(args.qkv.dim(2) / 3),
         half(dim / heads / 2),
         qkv(args.qkv.bf16()),
-        cos(args.cos.bf16()),
-        sin(args.sin.bf16()),
+        cos(args.cos.data()),
+        sin(args.sin.data()),
+        f32_angles(args.cos.dtype() == DType::kF32),
+        norm_value(args.norm_value),
+        statistics((norm_value ? 3 : 2) * heads),
         q(args.q ? args.q.bf16() : nullptr),
         k(args.k ? args.k.bf16() : nullptr),
         v(args.v ? args.v.bf16() : nullptr),
@@ -48,8 +51,11 @@ struct QkvProblem {
   int64_t slots, tokens, heads, dim;
   int64_t half;  // of a head's features
   const BF16* qkv;
-  const BF16* cos;
-  const BF16* sin;
+  const void* cos;  // f32 or bf16
+  const void* sin;
+  bool f32_angles;
+  bool norm_value;
+  int64_t statistics;  // of a row of inv_rms
   BF16* q;
   BF16* k;
   BF16* v;

@@ -1,6 +1,7 @@
 #include "kernels/ops/qkv.h"
 
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -24,8 +25,8 @@ struct Data {
   Data(const Case& c, int64_t leaves)
       : dims{c.slots, c.tokens, c.dim()},
         qkv(RandomTensor(DType::kBF16, {c.slots, c.tokens, 3 * c.dim()}, 1)),
-        cos(DType::kBF16, {c.tokens + 3, c.head_dim / 2}),
-        sin(DType::kBF16, {c.tokens + 3, c.head_dim / 2}),
+        cos(c.f32_angles ? DType::kF32 : DType::kBF16, {c.tokens + 3, c.head_dim / 2}),
+        sin(cos.get().dtype(), {c.tokens + 3, c.head_dim / 2}),
         tokens(RandomTokens({c.slots, c.tokens}, kVocabulary, 2)),
         table(RandomTensor(DType::kBF16, {kVocabulary, c.dim()}, 3)),
         scalars(RandomTensor(DType::kF32, {kScalars}, 4)),
@@ -35,7 +36,7 @@ struct Data {
         q(DType::kBF16, dims),
         k(DType::kBF16, dims),
         v(DType::kBF16, dims),
-        inv_rms(DType::kF32, {c.slots, c.tokens, 2 * c.heads}),
+        inv_rms(DType::kF32, {c.slots, c.tokens, (c.norm_value ? 3 : 2) * c.heads}),
         dqkv(DType::kBF16, qkv.get().dims()),
         dvalue_rows(RandomTensor(DType::kBF16, dims, 8)),
         dscalars(DType::kF32, {leaves, kScalars}) {
@@ -76,6 +77,7 @@ void RunQkv(const Case& c, const Data& data, int threads, int64_t begin, int64_t
   args.k = part(data.k);
   args.v = part(data.v);
   args.inv_rms = part(data.inv_rms);
+  args.norm_value = c.norm_value;
   const auto queue = MakeCpuQueue(threads);
   QkvSplitNormRotary(args, *queue);
   QkvSplitNormRotaryGrad(args, part(data.dq), part(data.dk), part(data.dv), part(data.dqkv),
@@ -107,6 +109,7 @@ struct QkvOracle {
       for (int64_t i = 0; i < c.dim(); ++i) {
         double& v = out[(2 * c.rows() + row) * c.dim() + i];
         v = scalars[kLambda] * qkv[(row * 3 + 2) * c.dim() + i];
+        if (c.norm_value) v *= InvRms(row, 2 * c.heads + i / c.head_dim);
         if (!c.table) continue;
         v += scalars[kLambda + 1] * table[static_cast<int64_t>(tokens[row]) * c.dim() + i];
       }
@@ -114,11 +117,16 @@ struct QkvOracle {
     return out;
   }
 
-  void Head(int64_t row, int64_t head, double* y) const {
+  double InvRms(int64_t row, int64_t head) const {
     const double* x = &qkv[row * 3 * c.dim() + head * c.head_dim];
     double mean = 0;
     for (int64_t i = 0; i < c.head_dim; ++i) mean += x[i] * x[i] / c.head_dim;
-    const double scale = 1 / std::sqrt(mean + kRmsEpsilon);
+    return 1 / std::sqrt(mean + kRmsEpsilon);
+  }
+
+  void Head(int64_t row, int64_t head, double* y) const {
+    const double* x = &qkv[row * 3 * c.dim() + head * c.head_dim];
+    const double scale = InvRms(row, head);
     const int64_t half = c.head_dim / 2;
     for (int64_t j = 0; j < half; ++j) {
       const double cosine = cos[row % c.tokens * half + j];
@@ -219,12 +227,19 @@ TEST_P(QkvGradTest, MatchesFiniteDifferences) {
 INSTANTIATE_TEST_SUITE_P(Shapes, QkvTest,
                          ::testing::Values(Case{1, 1, 1, 8, true}, Case{2, 3, 2, 24, true},
                                            Case{3, 5, 2, 6, false}, Case{2, 65, 3, 16, true},
-                                           Case{3, 70, 6, 128, true}, Case{1, 48, 2, 96, false}));
+                                           Case{3, 70, 6, 128, true}, Case{1, 48, 2, 96, false},
+                                           Case{2, 65, 3, 16, true, true, true},
+                                           Case{2, 5, 2, 6, false, true, false},
+                                           Case{3, 40, 8, 128, true, true, true},
+                                           Case{1, 16, 8, 128, false, false, true}));
 
 INSTANTIATE_TEST_SUITE_P(Shapes, QkvGradTest,
                          ::testing::Values(Case{1, 1, 1, 8, true}, Case{2, 3, 2, 24, true},
                                            Case{3, 5, 2, 6, false}, Case{1, 70, 1, 8, true},
-                                           Case{1, 2, 1, 128, true}));
+                                           Case{1, 2, 1, 128, true},
+                                           Case{2, 3, 2, 24, true, true, true},
+                                           Case{3, 5, 2, 6, false, true, false},
+                                           Case{1, 2, 1, 128, true, true, true}));
 
 // One head of two features at angle theta: (1, 0), which rms makes (sqrt 2, 0).
 TEST(QkvRotary, T1_24_RotatesByMinusTheta) {
@@ -241,6 +256,79 @@ TEST(QkvRotary, T1_24_RotatesByMinusTheta) {
       EXPECT_NEAR((*y)[2 * t + 1], -std::sqrt(2.0) * std::sin(t), 2 * kRounding * std::sqrt(2.0));
     }
   }
+}
+
+// The tables of a half truncated rotary: the features 32 to 63 and 96 to 127 of a head never turn,
+// nor does position 0, and each pair keeps its length. In f32 tables the error is the result's.
+TEST(QkvRotary, T2_12_HalfTruncated) {
+  const Case c = {1, 3, 1, 128, false, true, true};
+  Data data(c, 1);
+  Doubles cosines, sines;
+  for (int64_t t = 0; t < c.tokens + 3; ++t) {
+    for (int64_t p = 0; p < 64; ++p) {
+      const double angle = p < 32 ? t * std::pow(1024.0, -p / 31.0) : 0;
+      cosines.push_back(std::cos(angle));
+      sines.push_back(std::sin(angle));
+    }
+  }
+  data.cos.Set(cosines);
+  data.sin.Set(sines);
+  // Rows of rms 1, so that the norm is the identity up to a rounding: signs.
+  const Doubles random = data.qkv.ToDouble();
+  Doubles x(random.size());
+  for (size_t i = 0; i < x.size(); ++i) x[i] = random[i] < 0 ? -1 : 1;
+  data.qkv.Set(x);
+  RunQkv(c, data, 1);
+  for (const auto& [y, part] : {std::pair{data.q.ToDouble(), 0}, {data.k.ToDouble(), 1}}) {
+    for (int64_t t = 0; t < c.tokens; ++t) {
+      const double* from = &x[(t * 3 + part) * 128];
+      for (int64_t i = 0; i < 64; ++i) {
+        const double first = y[t * 128 + i], second = y[t * 128 + 64 + i];
+        if (t == 0 || i >= 32) {
+          EXPECT_EQ(first, from[i]) << t << " " << i;
+          EXPECT_EQ(second, from[64 + i]) << t << " " << i;
+        }
+        EXPECT_NEAR(std::hypot(first, second), std::sqrt(2.0), kRounding * std::sqrt(2.0));
+      }
+    }
+  }
+
+  // e_0, which the norm makes sqrt(128) e_0.
+  for (size_t i = 0; i < x.size(); ++i) x[i] = i % 128 == 0;
+  data.qkv.Set(x);
+  RunQkv(c, data, 1);
+  const double length = std::sqrt(128.0);
+  EXPECT_NEAR(data.q.ToDouble()[128] / length, 0.5403023, kRounding);
+  EXPECT_NEAR(data.q.ToDouble()[128 + 64] / length, -0.8414710, kRounding);
+}
+
+// All of q, k and v have a norm of their own: attention does not see the length of its input.
+TEST(QkvNormValue, T2_22_TwiceTheInputIsTheSame) {
+  const Case c = {2, 5, 8, 128, true, true, true};
+  Data once(c, 1), twice(c, 1);
+  Doubles x = twice.qkv.ToDouble();
+  for (double& value : x) value *= 2;
+  twice.qkv.Set(x);
+  RunQkv(c, once, 1);
+  RunQkv(c, twice, 1);
+  // The epsilon is 2^-23 beside 1: at most a neighbour in bf16, where a value lies at a boundary.
+  ExpectNear(twice.q.ToDouble(), once.q.ToDouble(), 2 * kRounding, 1e-6, "q");
+  ExpectNear(twice.k.ToDouble(), once.k.ToDouble(), 2 * kRounding, 1e-6, "k");
+  ExpectNear(twice.v.ToDouble(), once.v.ToDouble(), 2 * kRounding, 1e-6, "v");
+}
+
+// Without a table a normed v is its lambda times the norm.
+TEST(QkvNormValue, T2_09_RmsOfEachHead) {
+  const Case c = {1, 1, 2, 4, false, true, true};
+  Data data(c, 1);
+  Doubles x(data.qkv.ToDouble().size());
+  for (size_t i = 0; i < x.size(); ++i) x[i] = i < 20 ? 1 + i % 4 : 0.01;
+  data.qkv.Set(x);
+  data.scalars.Set(Doubles(kScalars, 1.0));
+  RunQkv(c, data, 1);
+  ExpectNear(data.v.ToDouble(),
+             {0.365148, 0.730297, 1.095445, 1.460593, 0.999404, 0.999404, 0.999404, 0.999404},
+             kRounding, 0, "v");
 }
 
 TEST(QkvDeathTest, NamesAForeignToken) {

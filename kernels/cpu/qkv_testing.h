@@ -24,6 +24,8 @@ struct Case {
   int heads;
   int64_t head_dim;
   bool table;
+  bool norm_value = false;
+  bool f32_angles = false;
 
   int64_t dim() const { return heads * head_dim; }
   int64_t rows() const { return slots * tokens; }
@@ -31,7 +33,8 @@ struct Case {
 
 inline void PrintTo(const Case& c, std::ostream* out) {
   *out << c.slots << " slots, " << c.tokens << " tokens, " << c.heads << " heads of " << c.head_dim
-       << (c.table ? ", table" : "");
+       << (c.table ? ", table" : "") << (c.norm_value ? ", v normed" : "")
+       << (c.f32_angles ? ", f32 angles" : "");
 }
 
 inline double Sum(const Doubles& a, const Doubles& b) {

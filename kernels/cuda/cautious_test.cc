@@ -21,7 +21,6 @@ class CautiousTest : public CudaTest {
     AdamArgs args{.p = p, .g = g, .m = m, .v = v, .rates = rates, .guard = guard};
     args.beta1 = 0.75f;
     args.beta2 = 0.95f;
-    args.eps = 1e-10f;
     args.cautious = true;
     return args;
   }
@@ -57,7 +56,7 @@ TEST_F(CautiousTest, Adam) {
       for (int64_t n : {1, 3, 8, 1003, 1 << 18}) {
         const Twin p = Normal(weights, {n}), g = Normal(DType::kF32, {n});
         const Twin m = Normal(moments, {n}, 0.1), v = Uniform(moments, {n}, 0.0, 1.0);
-        const Twin rates = Of(DType::kF32, {2}, {0.6, 0.1});
+        const Twin rates = Of(DType::kF32, {3}, {0.6, 0.1, 1e-10});
         Both([&](Side side, Queue& queue) {
           AdamUpdate(Adam(p.on(side), g.on(side), m.on(side), v.on(side), rates.on(side)), queue);
         });
@@ -73,7 +72,7 @@ TEST_F(CautiousTest, UO_30_AdamGolden) {
   const double step_size = 0.008 * std::sqrt(1 - 0.95) / (1 - 0.5);
   const Twin p = Of(DType::kBF16, {2}, {0.5, -0.5}), g = Of(DType::kF32, {2}, {0.1, 0.1});
   const Twin m = Zeros(DType::kF32, {2}), v = Zeros(DType::kF32, {2});
-  const Twin rates = Of(DType::kF32, {2}, {step_size, 4.8e-5});
+  const Twin rates = Of(DType::kF32, {3}, {step_size, 4.8e-5, 1e-10});
   AdamArgs args = Adam(p.cuda, g.cuda, m.cuda, v.cuda, rates.cuda);
   args.beta1 = 0.5f;
   AdamUpdate(args, cuda());
@@ -85,7 +84,7 @@ TEST_F(CautiousTest, UO_31_AdamGolden) {
   const double step_size = 0.6 * std::sqrt(1 - 0.95) / (1 - 0.75);
   const Twin p = Of(DType::kBF16, {1}, {0.5}), g = Of(DType::kF32, {1}, {0.1});
   const Twin m = Zeros(DType::kF32, {1}), v = Zeros(DType::kF32, {1});
-  const Twin rates = Of(DType::kF32, {2}, {step_size, 9e-3});
+  const Twin rates = Of(DType::kF32, {3}, {step_size, 9e-3, 1e-10});
   AdamUpdate(Adam(p.cuda, g.cuda, m.cuda, v.cuda, rates.cuda), cuda());
   cuda().Synchronize();
   EXPECT_NEAR(OnHost(p.cuda)[0], -0.10449219, 5e-9);
@@ -129,7 +128,8 @@ TEST_F(CautiousTest, MomentumRoundsTheGradientAsTold) {
   }
 }
 
-// Three matrices, and as they lie one element further, where nothing is aligned.
+// Three matrices, and as they lie one element further, where nothing is aligned; a step of each
+// kind.
 TEST_F(CautiousTest, MatrixUpdateHasTheCpusBits) {
   for (const auto& [rows, cols] : {std::pair{1, 1}, {3, 5}, {6, 12}, {130, 131}, {768, 768}}) {
     for (int64_t shift : {0, 1}) {
@@ -145,14 +145,15 @@ TEST_F(CautiousTest, MatrixUpdateHasTheCpusBits) {
       const Twin w = cut(p), lower = cut(mantissa), o = cut(all_o);
       const Twin lr = Of(DType::kF32, {3}, {0.023, 0.046, 0.092});
       const Twin decay = Of(DType::kF32, {3}, {0.0276, 0.3, 0});
-      for (int step = 0; step < 2; ++step) {
+      for (bool cautious : {true, false}) {
         Both([&](Side side, Queue& queue) {
-          CautiousMatrixUpdate({.p = w.on(side),
-                                .mantissa = lower.on(side),
-                                .o = o.on(side),
-                                .lr = lr.on(side),
-                                .decay = decay.on(side)},
-                               queue);
+          SplitMatrixUpdate({.p = w.on(side),
+                             .mantissa = lower.on(side),
+                             .o = o.on(side),
+                             .lr = lr.on(side),
+                             .decay = decay.on(side),
+                             .cautious = cautious},
+                            queue);
         });
         ExpectSameBits(p, "p");
         ExpectSameBits(mantissa, "mantissa");
@@ -172,14 +173,47 @@ TEST_F(CautiousTest, UO_36_MantissaGolden) {
       return t.Reshape({-1}).Slice(begin, n).Reshape({1, 1, n});
     };
     const Tensor lower(mantissa.data(), DType::kU16, {1, 1, n}, DeviceKind::kCuda);
-    CautiousMatrixUpdate(
-        {.p = cut(p.cuda), .mantissa = lower, .o = cut(o.cuda), .lr = lr.cuda, .decay = decay.cuda},
-        cuda());
+    SplitMatrixUpdate({.p = cut(p.cuda),
+                       .mantissa = lower,
+                       .o = cut(o.cuda),
+                       .lr = lr.cuda,
+                       .decay = decay.cuda,
+                       .cautious = true},
+                      cuda());
     cuda().Synchronize();
     return Words(cut(p.cuda), lower);
   };
   EXPECT_EQ(update(0, 2, packed.cuda), (std::vector<uint32_t>{0x3F7CE4BC, 0x3F8178D5}));
   EXPECT_EQ(update(2, 1, third.cuda), (std::vector<uint32_t>{0x3F7FFAC8}));
+}
+
+// Plain decay, with the factor 1 - weight_decay.
+TEST_F(CautiousTest, T2_28_SplitWeightsWithoutCaution) {
+  struct Case {
+    uint32_t before;
+    double weight_decay, lr, update;
+    uint32_t after;
+  };
+  for (const Case& c : {Case{0x3C800000, 0.0005, 0.05, 0, 0x3C7FDF3B},
+                        {0x3C800000, 0.00025, 0.025, 0, 0x3C7FEF9E},
+                        {0xBC800000, 0.00025, 0.025, 0, 0xBC7FEF9E},
+                        {0x3C800000, 0.00025, 0.025, 0.03125, 0x3C7322D1},
+                        {0x00000000, 0.00025, 0.025, 1, 0xBCCCCCCD},
+                        {0x3CDE1234, 0.0005, 0.05, -0.0078125, 0x3CE128FA}}) {
+    const auto lower = static_cast<int32_t>(c.before & 0xffffu);
+    const auto upper = static_cast<int32_t>(c.before >> 16);
+    const Twin halves[] = {Ints({1}, upper, upper + 1), Ints({1}, lower, lower + 1)};
+    const Tensor p(halves[0].cuda.data(), DType::kBF16, {1, 1, 1}, DeviceKind::kCuda);
+    const Tensor mantissa(halves[1].cuda.data(), DType::kU16, {1, 1, 1}, DeviceKind::kCuda);
+    SplitMatrixUpdate({.p = p,
+                       .mantissa = mantissa,
+                       .o = Of(DType::kBF16, {1, 1, 1}, {c.update}).cuda,
+                       .lr = Of(DType::kF32, {1}, {c.lr}).cuda,
+                       .decay = Of(DType::kF32, {1}, {1 - c.weight_decay}).cuda},
+                      cuda());
+    cuda().Synchronize();
+    EXPECT_EQ(Words(p, mantissa), std::vector<uint32_t>{c.after});
+  }
 }
 
 TEST_F(CautiousTest, UO_37_ZeroGradientDecaysMatricesOnly) {
@@ -188,11 +222,16 @@ TEST_F(CautiousTest, UO_37_ZeroGradientDecaysMatricesOnly) {
   const Twin packed = Ints({2}, 0, 1), lr = Of(DType::kF32, {1}, {0.25});
   const Tensor mantissa(packed.cuda.data(), DType::kU16, {1, 2, 2}, DeviceKind::kCuda);
   const Twin decay = Of(DType::kF32, {1}, {0.5});
-  CautiousMatrixUpdate(
-      {.p = p.cuda, .mantissa = mantissa, .o = o.cuda, .lr = lr.cuda, .decay = decay.cuda}, cuda());
+  SplitMatrixUpdate({.p = p.cuda,
+                     .mantissa = mantissa,
+                     .o = o.cuda,
+                     .lr = lr.cuda,
+                     .decay = decay.cuda,
+                     .cautious = true},
+                    cuda());
   const Twin q = Of(DType::kBF16, {4}, start), g = Of(DType::kF32, {4}, zero);
   const Twin m = Zeros(DType::kF32, {4}), v = Zeros(DType::kF32, {4});
-  const Twin rates = Of(DType::kF32, {2}, {0.6, 0.5});
+  const Twin rates = Of(DType::kF32, {3}, {0.6, 0.5, 1e-10});
   AdamUpdate(Adam(q.cuda, g.cuda, m.cuda, v.cuda, rates.cuda), cuda());
   cuda().Synchronize();
   EXPECT_EQ(OnHost(p.cuda), (std::vector<double>{0.4375, -0.4375, 0.4375, -0.4375}));
@@ -203,7 +242,7 @@ TEST_F(CautiousTest, UO_37_ZeroGradientDecaysMatricesOnly) {
 TEST_F(CautiousTest, BitsDoNotDependOnCuts) {
   const int64_t n = 40003;
   const Twin g = Normal(DType::kF32, {n}), o = Normal(DType::kBF16, {n}, 0.1);
-  const Twin rates = Of(DType::kF32, {2}, {0.6, 0.1}), mu = Of(DType::kF32, {1}, {0.9});
+  const Twin rates = Of(DType::kF32, {3}, {0.6, 0.1, 1e-10}), mu = Of(DType::kF32, {1}, {0.9});
   const Twin rate = Of(DType::kF32, {1}, {0.03});
   const std::vector<double> values = OnHost(g.cuda);
   std::vector<std::vector<uint8_t>> want;
@@ -222,12 +261,13 @@ TEST_F(CautiousTest, BitsDoNotDependOnCuts) {
       MomentumUpdate(
           {.g = cut(g.cuda), .m = cut(k), .mu = mu.cuda, .u = cut(u), .gradient = DType::kBF16},
           cuda());
-      CautiousMatrixUpdate({.p = matrix(w),
-                            .mantissa = matrix(mantissa),
-                            .o = matrix(o.cuda),
-                            .lr = rate.cuda,
-                            .decay = rate.cuda},
-                           cuda());
+      SplitMatrixUpdate({.p = matrix(w),
+                         .mantissa = matrix(mantissa),
+                         .o = matrix(o.cuda),
+                         .lr = rate.cuda,
+                         .decay = rate.cuda,
+                         .cautious = true},
+                        cuda());
       begin += size;
     }
     ASSERT_EQ(begin, n);
@@ -250,6 +290,7 @@ TEST_F(CautiousTest, ZeroGuardChangesNothing) {
   const Twin p = Normal(DType::kBF16, {n}), m = Normal(DType::kF32, {n});
   const Twin v = Uniform(DType::kF32, {n}, 0.0, 1.0), w = Normal(DType::kBF16, {2, 30, 35});
   const Twin mantissa = Mantissas({2, 30, 35}), rate = Of(DType::kF32, {2}, {0.03, 0.02});
+  const Twin rates = Of(DType::kF32, {3}, {0.03, 0.02, 1e-10});
   const auto state = [&] {
     std::vector<std::vector<uint8_t>> all;
     for (const Twin* t : {&p, &m, &v, &w, &mantissa}) all.push_back(Bytes(t->cuda));
@@ -257,14 +298,15 @@ TEST_F(CautiousTest, ZeroGuardChangesNothing) {
   };
   const auto step = [&](int32_t on) {
     const Tensor guard = Ints({1}, on, on + 1).cuda;
-    AdamUpdate(Adam(p.cuda, g.cuda, m.cuda, v.cuda, rate.cuda, guard), cuda());
-    CautiousMatrixUpdate({.p = w.cuda,
-                          .mantissa = mantissa.cuda,
-                          .o = o.cuda,
-                          .lr = rate.cuda,
-                          .decay = rate.cuda,
-                          .guard = guard},
-                         cuda());
+    AdamUpdate(Adam(p.cuda, g.cuda, m.cuda, v.cuda, rates.cuda, guard), cuda());
+    SplitMatrixUpdate({.p = w.cuda,
+                       .mantissa = mantissa.cuda,
+                       .o = o.cuda,
+                       .lr = rate.cuda,
+                       .decay = rate.cuda,
+                       .guard = guard,
+                       .cautious = true},
+                      cuda());
     cuda().Synchronize();
   };
   const auto before = state();

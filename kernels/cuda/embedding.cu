@@ -32,11 +32,11 @@ struct Problem {
       : slots(a.tokens.dim(0)),
         tokens(a.tokens.dim(1)),
         dim(static_cast<int>(a.x0.cols())),
-        features(static_cast<int>(a.smear_w.cols())),
+        features(a.smear_w ? static_cast<int>(a.smear_w.cols()) : 0),
         token_ids(a.tokens.i32()),
         table(a.table.bf16()),
-        smear_w(a.smear_w.bf16()),
-        lambda(a.scalars.f32() + a.smear_lambda),
+        smear_w(a.smear_w ? a.smear_w.bf16() : nullptr),
+        lambda(a.smear_lambda < 0 ? nullptr : a.scalars.f32() + a.smear_lambda),
         x0(a.x0.bf16()),
         inv_rms(a.inv_rms.f32()) {}
 
@@ -52,7 +52,7 @@ struct Problem {
   const int32_t* token_ids;
   const BF16* table;
   const BF16* smear_w;
-  const float* lambda;
+  const float* lambda;  // null without a smear, when there are no features either
   BF16* x0;
   float* inv_rms;
 };
@@ -85,13 +85,13 @@ template <int vectors>
 __global__ void __launch_bounds__(kThreads) SmearNorm(Problem p) {
   const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp;
   if (row >= p.slots * p.tokens) return;
-  const bool smeared = row % p.tokens != 0;
+  const bool smeared = p.lambda != nullptr && row % p.tokens != 0;
   const BF16* e = p.Embedding(p.token_ids[row]);
   PackedRow<vectors> own, before;
   own.Load(e, p.dim);
   before.Load(smeared ? p.Embedding(p.token_ids[row - 1]) : nullptr, p.dim);
   const float gate = Sigmoid(WarpSum(p.Feature(p.smear_w) * p.Feature(e)));
-  const float weight = *p.lambda * gate;
+  const float weight = p.lambda == nullptr ? 0.0f : *p.lambda * gate;
 
   float x[vectors][8];
   float sum = 0;
@@ -245,7 +245,8 @@ int Vectors(const EmbedSmearNormArgs& a) {
   CHECK(dim % 8 == 0 && dim <= kMaxVectors * kWarp * 8)
       << "EmbedSmearNorm: x0 " << a.x0 << "; on CUDA rows of at most " << kMaxVectors * kWarp
       << " whole vectors of 8";
-  CHECK_LE(a.smear_w.cols(), kMaxFeatures) << "EmbedSmearNorm: smear_w " << a.smear_w;
+  CHECK(a.smear_w.empty() || a.smear_w.cols() <= kMaxFeatures)
+      << "EmbedSmearNorm: smear_w " << a.smear_w;
   return static_cast<int>(CeilDiv(dim, kWarp * 8));
 }
 

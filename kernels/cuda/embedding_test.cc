@@ -89,6 +89,32 @@ TEST_F(SmearTest, MatchesCpu) {
   }
 }
 
+TEST_F(SmearTest, WithoutASmear) {
+  for (const Shape& shape : {Shape{1, 1, 64, 1}, {3, 33, 768, 1}, {2, 80, 1024, 1}}) {
+    const Data d = Make(shape, 1);
+    const auto args = [&](Side side, int64_t first, int64_t count) {
+      EmbedSmearNormArgs a = Args(d, side, first, count);
+      a.smear_w = a.scalars = Tensor();
+      a.smear_lambda = -1;
+      return a;
+    };
+    Both([&](Side side, Queue& queue) { EmbedSmearNorm(args(side, 0, shape.slots), queue); });
+    ExpectClose(d.x0, kStep, 0, "x0");
+    ExpectClose(d.inv_rms, 1e-5, 0, "inv_rms");
+    Set(d.x0.cuda, OnHost(d.x0.cpu));
+    Both([&](Side side, Queue& queue) {
+      EmbedSmearNormGrad(args(side, 0, shape.slots), d.dx0.on(side), d.de.on(side), {}, {}, queue);
+    });
+    ExpectClose(d.de, kStep, 0, "de");
+    EmbedSmearNorm(args(Side::kCuda, 0, shape.slots), cuda());
+    const std::vector<uint8_t> together = Bytes(d.x0.cuda);
+    for (int64_t slot = 0; slot < shape.slots; ++slot) {
+      EmbedSmearNorm(args(Side::kCuda, slot, 1), cuda());
+    }
+    EXPECT_EQ(Bytes(d.x0.cuda), together);
+  }
+}
+
 TEST_F(SmearTest, Repeats) {
   const Data d = Make({2, 2048, 768, 12}, 1);
   const std::vector<float> zeros(std::max(d.dsmear_w.cuda.size(), d.dscalars.cuda.size()));
@@ -151,9 +177,9 @@ TEST_F(EmbeddingGradTest, MatchesCpu) {
   };
   // One position; one run in all; tiles cut short by the end of a leaf; runs that fill tiles and
   // end with them; rows in part of a slice; and runs of 4,096 rows over two slots.
-  for (const Case& c :
-       {Case{1, 1, 5, 64}, Case{2, 16, 1, 64}, Case{3, 48, 11, 128}, Case{3, 33, 7, 256},
-        Case{1, 64, 1, 768}, Case{2, 80, 500, 768}, Case{2, 4096, 3000, 768}}) {
+  for (const Case& c : {Case{1, 1, 5, 64}, Case{2, 16, 1, 64}, Case{3, 48, 11, 128},
+                        Case{3, 33, 7, 256}, Case{1, 64, 1, 768}, Case{2, 80, 500, 768},
+                        Case{2, 4096, 3000, 768}, Case{2, 2048, 1500, 1024}}) {
     for (const int64_t leaves : {int64_t{1}, c.slots}) {
       SCOPED_TRACE(::testing::Message() << c.slots << " slots, " << c.tokens << " tokens, vocab "
                                         << c.vocab << ", D " << c.dim << ", leaves " << leaves);

@@ -1,6 +1,6 @@
 // The backward pass of MixNorm on CUDA. Bytes a row of D columns: 16 D (reads dresidual, du, u, x,
-// x0, dx0, writes dx, dx0); dx_extra 2 D more, a skip connection 4 D more. At D = 768, 393,216
-// rows and 4.29 TB/s: 1.13 ms to 1.55 ms.
+// x0, dx0, writes dx, dx0); dx_extra 2 D more, a skip connection 4 D more, without a norm 4 D less
+// (du, u). At D = 768, 393,216 rows and 4.29 TB/s: 1.13 ms to 1.55 ms.
 #include <cstdint>
 
 #include "kernels/cuda/cuda_queue.h"
@@ -18,8 +18,8 @@ constexpr int kSumThreads = 256;
 
 struct MixGrad {
   const BF16* dresidual;  // may be null
-  const BF16* du;
-  const float* du_head;  // [rows, head_cols], may be null
+  const BF16* du;         // with u and inv_rms only if there is a norm
+  const float* du_head;   // [rows, head_cols], may be null
   int head_cols;
   const BF16* u;
   const float* inv_rms;
@@ -52,7 +52,7 @@ __device__ __forceinline__ void LoadHead(const MixGrad& a, int64_t row, float (&
 
 // Adds this thread's part of the row to `sums`. dx may be dresidual or du, and dx0 is read and
 // written: each element is so by one thread, which stores after its loads.
-template <typename S>
+template <typename S, bool normed>
 __device__ __forceinline__ void MixGradRow(const MixGrad& a, int64_t row, const MixWeights& w,
                                            float (&sums)[kSums]) {
   const int cols = a.cols;
@@ -60,34 +60,40 @@ __device__ __forceinline__ void MixGradRow(const MixGrad& a, int64_t row, const 
   BF16x8 du[S::kVecs], u[S::kVecs], residual[S::kVecs], x[S::kVecs], x0[S::kVecs];
   BF16x8 dx0[S::kVecs], saved[S::kVecs], extra[S::kVecs];
   float g[S::kVecs][8];
-  const float rho = a.inv_rms[row];
-  LoadHead<S>(a, row, g);
-  LoadRow<S>(a.du + at, cols, du);
-  LoadRow<S>(a.u + at, cols, u);
+  float rho = 0;
+  if constexpr (normed) {
+    rho = a.inv_rms[row];
+    LoadHead<S>(a, row, g);
+    LoadRow<S>(a.du + at, cols, du);
+    LoadRow<S>(a.u + at, cols, u);
+  }
   LoadOptionalRow<S>(a.dresidual, at, cols, residual);
   LoadRow<S>(a.x + at, cols, x);
   LoadRow<S>(a.x0 + at, cols, x0);
   LoadRow<S>(a.dx0 + at, cols, dx0);
   LoadOptionalRow<S>(a.saved, at, cols, saved);
   LoadOptionalRow<S>(a.dx_extra, at, cols, extra);
-  float dot = 0;
+  float mean = 0;
+  if constexpr (normed) {
+    float dot = 0;
 #pragma unroll
-  for (int i = 0; i < S::kVecs; ++i) {
-    float f[8], y[8];
-    cuda::Unpack(du[i], f);
-    cuda::Unpack(u[i], y);
+    for (int i = 0; i < S::kVecs; ++i) {
+      float f[8], y[8];
+      cuda::Unpack(du[i], f);
+      cuda::Unpack(u[i], y);
 #pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      g[i][j] += f[j];
-      dot = fmaf(y[j], g[i][j], dot);
+      for (int j = 0; j < 8; ++j) {
+        g[i][j] += f[j];
+        dot = fmaf(y[j], g[i][j], dot);
+      }
     }
+    mean = RowSum<S>(dot) / cols;
   }
-  const float mean = RowSum<S>(dot) / cols;
   const float wxs = w.x * w.s;
 #pragma unroll
   for (int i = 0; i < S::kVecs; ++i) {
     float y[8], base[8], now[8], first[8], old[8], dx[8], dfirst[8], dold[8];
-    cuda::Unpack(u[i], y);
+    if constexpr (normed) cuda::Unpack(u[i], y);
     cuda::Unpack(residual[i], base);
     cuda::Unpack(x[i], now);
     cuda::Unpack(x0[i], first);
@@ -96,7 +102,8 @@ __device__ __forceinline__ void MixGradRow(const MixGrad& a, int64_t row, const 
     cuda::Unpack(dx0[i], dfirst);
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
-      const float dmixed = fmaf(rho, fmaf(-y[j], mean, g[i][j]), base[j]);
+      float dmixed = base[j];
+      if constexpr (normed) dmixed = fmaf(rho, fmaf(-y[j], mean, g[i][j]), base[j]);
       sums[0] = fmaf(dmixed, fmaf(w.s, old[j], now[j]), sums[0]);
       sums[1] = fmaf(dmixed, first[j], sums[1]);
       sums[2] = fmaf(dmixed, old[j], sums[2]);
@@ -113,7 +120,7 @@ __device__ __forceinline__ void MixGradRow(const MixGrad& a, int64_t row, const 
 }
 
 // Block (b, slot) takes kMixGradRows rows of one slot, so that no bit depends on other slots.
-template <typename S>
+template <typename S, bool normed>
 __global__ void __launch_bounds__(kThreads, S::kVecs <= 3 ? 3 : 2)
     MixNormGradKernel(const MixGrad a) {
   __shared__ float shared[kSums][kWarps];
@@ -122,7 +129,7 @@ __global__ void __launch_bounds__(kThreads, S::kVecs <= 3 ? 3 : 2)
   const int64_t end = min(begin + kMixGradRows, a.tokens);
   float sums[kSums] = {};
   for (int64_t t = begin + threadIdx.x / S::kRowThreads; t < end; t += S::kRows) {
-    MixGradRow<S>(a, slot * a.tokens + t, w, sums);
+    MixGradRow<S, normed>(a, slot * a.tokens + t, w, sums);
   }
 #pragma unroll
   for (int i = 0; i < kSums; ++i) {
@@ -151,7 +158,10 @@ __global__ void __launch_bounds__(kSumThreads)
     if (threadIdx.x == 0) {
       if (which.lambda_x >= 0) leaf[which.lambda_x] += totals[0];
       leaf[which.lambda_x0] += which.subtract_x0 ? -totals[1] : totals[1];
-      if (which.skip >= 0) leaf[which.skip] += w.x * w.s * (1 - w.s) * totals[2];
+      if (which.skip >= 0) {
+        const float factor = which.skip_is_weight ? w.x : w.x * w.s * (1 - w.s);
+        leaf[which.skip] += factor * totals[2];
+      }
     }
     __syncthreads();  // the next slot writes `shared` again
   }
@@ -164,11 +174,11 @@ void MixNormGrad(const MixNormGradArgs& args, CudaQueue& queue) {
   const int64_t blocks = CeilDiv(tokens, kMixGradRows), leaves = args.dscalars.dim(0);
   MixGrad grad;
   grad.dresidual = OptionalBF16(args.dresidual);
-  grad.du = args.du.bf16();
+  grad.du = OptionalBF16(args.du);
   grad.du_head = args.du_head ? args.du_head.f32() : nullptr;
   grad.head_cols = args.du_head ? args.du_head.cols() : 0;
-  grad.u = args.u.bf16();
-  grad.inv_rms = args.inv_rms.f32();
+  grad.u = OptionalBF16(args.u);
+  grad.inv_rms = args.u ? args.inv_rms.f32() : nullptr;
   grad.x = args.x.bf16();
   grad.x0 = args.x0.bf16();
   grad.saved = OptionalBF16(args.saved);
@@ -183,7 +193,10 @@ void MixNormGrad(const MixNormGradArgs& args, CudaQueue& queue) {
   grad.cols = args.x.cols();
   const cudaStream_t stream = queue.stream();
   ForColumns("MixNormGrad", args.x, [&](auto shape) {
-    MixNormGradKernel<decltype(shape)><<<dim3(blocks, slots), kThreads, 0, stream>>>(grad);
+    ForNorm(!args.u.empty(), [&](auto normed) {
+      MixNormGradKernel<decltype(shape), normed>
+          <<<dim3(blocks, slots), kThreads, 0, stream>>>(grad);
+    });
   });
   CheckLaunch("MixNormGrad");
   MixScalarsGradKernel<<<leaves, kSumThreads, 0, stream>>>(

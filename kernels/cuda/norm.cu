@@ -3,7 +3,7 @@
 // Floors, in bytes a row of D columns over memory bandwidth (D = 768, 393,216 rows, 4.29 TB/s):
 //   RmsNorm      4 D         0.28 ms
 //   RmsNormGrad  6 D         0.42 ms; 8 D, 0.56 ms with a residual
-//   MixNorm      8 D         0.56 ms; 10 D, 0.70 ms with a skip connection
+//   MixNorm      8 D         0.56 ms; 10 D, 0.70 ms with a skip connection; 2 D less without a norm
 #include <cstdint>
 #include <memory>
 
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <typename S>
+template <typename S, bool normed>
 __global__ void __launch_bounds__(kThreads)
     MixNormKernel(const BF16* x, const BF16* x0, const BF16* saved, const float* scalars,
                   MixScalars which, int64_t rows, int cols, BF16* mixed, BF16* u, float* inv_rms) {
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(kThreads)
     v[i] = cuda::Pack(a);
     if (ColumnOf<S>(i) < cols) cuda::Store8(mixed + at + ColumnOf<S>(i), v[i]);
   }
-  NormRow<S>(v, cols, u + at, inv_rms + row);
+  if constexpr (normed) NormRow<S>(v, cols, u + at, inv_rms + row);
 }
 
 }  // namespace
@@ -153,10 +153,12 @@ class CudaNormOps : public NormOps {
                Tensor u, Tensor inv_rms, Queue& queue) const override {
     norm::ForColumns("MixNorm", x, [&](auto shape) {
       using S = decltype(shape);
-      norm::MixNormKernel<S>
-          <<<cuda::CeilDiv(x.rows(), S::kRows), norm::kThreads, 0, Cuda(queue).stream()>>>(
-              x.bf16(), x0.bf16(), norm::OptionalBF16(saved), scalars.f32(), which, x.rows(),
-              x.cols(), mixed.bf16(), u.bf16(), inv_rms.f32());
+      norm::ForNorm(!u.empty(), [&](auto normed) {
+        norm::MixNormKernel<S, normed>
+            <<<cuda::CeilDiv(x.rows(), S::kRows), norm::kThreads, 0, Cuda(queue).stream()>>>(
+                x.bf16(), x0.bf16(), norm::OptionalBF16(saved), scalars.f32(), which, x.rows(),
+                x.cols(), mixed.bf16(), u ? u.bf16() : nullptr, u ? inv_rms.f32() : nullptr);
+      });
     });
     CheckLaunch("MixNorm");
   }

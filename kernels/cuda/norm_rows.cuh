@@ -5,6 +5,7 @@
 #define KERNELS_CUDA_NORM_ROWS_CUH_
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cuda/cuda_queue.h"
 #include "kernels/cuda/device.cuh"
@@ -68,14 +69,22 @@ __device__ __forceinline__ float RowSum(float x) {
 struct MixWeights {
   float x;   // of the stream
   float x0;  // of x0, with its sign
-  float s;   // sigmoid(skip), 0 without a skip connection
+  float s;   // of the saved output, 0 without a skip connection
 };
 
 __device__ __forceinline__ MixWeights WeightsOf(const float* scalars, const MixScalars& which) {
   const float lambda_x0 = scalars[which.lambda_x0];
   return {which.lambda_x < 0 ? 1.0f : scalars[which.lambda_x],
           which.subtract_x0 ? -lambda_x0 : lambda_x0,
-          which.skip < 0 ? 0.0f : cuda::Sigmoid(scalars[which.skip])};
+          which.skip < 0         ? 0.0f
+          : which.skip_is_weight ? scalars[which.skip]
+                                 : cuda::Sigmoid(scalars[which.skip])};
+}
+
+// launch(std::bool_constant<normed>)
+template <typename F>
+void ForNorm(bool normed, const F& launch) {
+  normed ? launch(std::true_type()) : launch(std::false_type());
 }
 
 // Calls launch(RowShape) with the shape for x's columns.

@@ -45,6 +45,8 @@ struct Options {
   bool saved = true, extra = true;
   int64_t head = 12;
   bool backout = false;  // x - lambda x0, without a residual path
+  bool mix_only = false;
+  bool skip_is_weight = false;
 };
 
 // Its tensors. Of u, inv_rms and the inputs only the shapes matter: all are drawn.
@@ -62,10 +64,14 @@ class CudaNormTest : public CudaTest {
     const auto output = [&] { return Output(DType::kBF16, shape.dims()); };
     Mix m;
     if (!options.backout) m.dresidual = draw();
-    m.du = draw(), m.u = draw(), m.x = draw(), m.x0 = draw();
-    m.inv_rms = Uniform(DType::kF32, {shape.slots, shape.tokens}, 0.5, 1.5);
+    m.x = draw(), m.x0 = draw();
+    if (!options.mix_only) {
+      m.du = draw(), m.u = draw();
+      m.inv_rms = Uniform(DType::kF32, {shape.slots, shape.tokens}, 0.5, 1.5);
+    }
     m.scalars = Of(DType::kF32, {kScalars}, {9.0, 0.3, -0.7, 5.0, 1.1, 7.0});
     m.which = {4, 1, options.saved ? 2 : -1};
+    m.which.skip_is_weight = options.skip_is_weight;
     if (options.backout) m.which = {.lambda_x0 = 1, .subtract_x0 = true};
     if (options.head > 0) {
       m.du_head = Normal(DType::kF32, {shape.slots, shape.tokens, options.head});
@@ -179,6 +185,23 @@ class CudaNormTest : public CudaTest {
     ExpectSlots(dx, alone, shape.Name());
   }
 
+  // Without a norm, with a raw skip weight.
+  void ExpectPlainMixesAgree(const Shape& shape, bool with_saved) {
+    const Twin x = Normal(DType::kBF16, shape.dims()), x0 = Normal(DType::kBF16, shape.dims());
+    const Twin saved = with_saved ? Normal(DType::kBF16, shape.dims()) : Twin();
+    const Twin scalars = Of(DType::kF32, {4}, {9.0, 0.3, 1.1, -1.5});
+    const MixScalars which = {
+        .lambda_x = 2, .lambda_x0 = 1, .skip = with_saved ? 3 : -1, .skip_is_weight = true};
+    const Twin mixed = Output(DType::kBF16, shape.dims());
+    const auto run = [&](Side side, Queue& queue) {
+      MixNorm(x.on(side), x0.on(side), saved.on(side), scalars.on(side), which, mixed.on(side), {},
+              {}, queue);
+    };
+    Both(run);
+    ExpectClose(mixed, kNeighbour, 0, shape.Name());
+    ExpectRepeats([&](Queue& queue) { run(Side::kCuda, queue); }, {mixed.cuda});
+  }
+
   void ExpectMixesAgree(const Shape& shape, bool with_saved, bool backout = false) {
     const Twin x = Normal(DType::kBF16, shape.dims()), x0 = Normal(DType::kBF16, shape.dims());
     const Twin saved = with_saved ? Normal(DType::kBF16, shape.dims()) : Twin();
@@ -224,6 +247,7 @@ TEST_F(CudaNormTest, MixNorm) {
   for (const Shape& shape : kShapes) {
     for (bool with_saved : {false, true}) ExpectMixesAgree(shape, with_saved);
     ExpectMixesAgree(shape, false, /*backout=*/true);
+    for (bool with_saved : {false, true}) ExpectPlainMixesAgree(shape, with_saved);
   }
 }
 
@@ -235,6 +259,10 @@ TEST_F(CudaNormTest, MixNormGrad) {
     const Options backout = {.saved = false, .extra = false, .head = 0, .backout = true};
     ExpectMixGradsAgree(shape, backout, shape.slots);
     if (shape.slots > 1) ExpectMixGradsAgree(shape, backout, 1);
+    const Options plain = {.head = 0, .mix_only = true, .skip_is_weight = true};
+    ExpectMixGradsAgree(shape, plain, shape.slots);
+    if (shape.slots > 1) ExpectMixGradsAgree(shape, plain, 1);
+    ExpectMixGradsAgree(shape, {.saved = false, .extra = false, .head = 0, .mix_only = true}, 1);
   }
 }
 
@@ -284,6 +312,11 @@ TEST_F(CudaNormTest, MixNormGradInPlace) {
 }
 
 TEST_F(CudaNormTest, LargeMixNormGrad) { ExpectMixGradsAgree({1, 2048, 768}, {}, 1); }
+TEST_F(CudaNormTest, LargePlainMixes) {
+  const Shape shape = {2, 2048, 1024};
+  ExpectPlainMixesAgree(shape, true);
+  ExpectMixGradsAgree(shape, {.head = 0, .mix_only = true, .skip_is_weight = true}, 1);
+}
 TEST_F(CudaNormTest, LargeRmsNorm) { ExpectNormsAgree({1, 2048, 768}); }
 TEST_F(CudaNormTest, LargeRmsNormGrad) { ExpectGradsAgree({1, 2048, 768}, true); }
 TEST_F(CudaNormTest, LargeMixNorm) { ExpectMixesAgree({1, 2048, 768}, true); }

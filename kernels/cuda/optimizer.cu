@@ -6,7 +6,7 @@
 //   NormalizeFrobenius  6: u read twice, x written
 //   NormalizeBySecondMoment  6, see second_moment.cu
 //   MatrixUpdate        2 + 2 weight: 10 with f32 weights
-//   CautiousMatrixUpdate  10, see cautious.cu
+//   SplitMatrixUpdate   10, see split_matrix.cu
 //
 // Each multiply, add and fused multiply-add is asked for by name, as in the CPU's ops: the compiler
 // chooses no contraction, and bits do not depend on how a range is cut into vectors and tail.
@@ -15,13 +15,13 @@
 #include <cstdint>
 #include <memory>
 
-#include "kernels/cuda/cautious.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/cuda_queue.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/optimizer_elementwise.cuh"
 #include "kernels/cuda/ragged.cuh"
 #include "kernels/cuda/second_moment.h"
+#include "kernels/cuda/split_matrix.h"
 
 namespace kernels {
 namespace {
@@ -43,12 +43,13 @@ struct Adam {
   const float* g;
   M *m, *v;
   const float* rates;
-  float beta1, beta2, rest1, rest2, eps;
+  float beta1, beta2, rest1, rest2;
 
-  float step_size, decay;
+  float step_size, decay, eps;
   __device__ void Begin(int64_t /*matrix*/) {
     step_size = rates[0];
     decay = rates[1];
+    eps = rates[2];
   }
   template <int count>
   __device__ void Run(int64_t i) const {
@@ -145,7 +146,6 @@ void LaunchAdam(const AdamArgs& args, CudaQueue& queue) {
   op.beta2 = args.beta2;
   op.rest1 = 1.0f - args.beta1;
   op.rest2 = 1.0f - args.beta2;
-  op.eps = args.eps;
   LaunchElementwise("AdamUpdate", op, 1, args.p.size(), args.guard,
                     Aligned({op.p, op.g, op.m, op.v}), queue);
 }
@@ -288,8 +288,8 @@ class CudaOptimizerOps : public OptimizerOps {
                              : LaunchMatrix<BF16>(p, o, lr, decay, guard, Cuda(queue));
   }
 
-  void CautiousMatrixUpdate(const CautiousMatrixArgs& args, Queue& queue) const override {
-    cuda::CautiousMatrixUpdate(args, Cuda(queue));
+  void SplitMatrixUpdate(const SplitMatrixArgs& args, Queue& queue) const override {
+    cuda::SplitMatrixUpdate(args, Cuda(queue));
   }
 };
 

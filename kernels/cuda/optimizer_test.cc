@@ -29,7 +29,6 @@ class OptimizerTest : public CudaTest {
     AdamArgs args{.p = p, .g = g, .m = m, .v = v, .rates = rates, .guard = guard};
     args.beta1 = 0.8f;
     args.beta2 = 0.95f;
-    args.eps = 1e-8f;
     return args;
   }
   Tensor OnCuda(DType dtype, std::vector<int64_t> dims, const std::vector<double>& values) {
@@ -44,7 +43,7 @@ TEST_F(OptimizerTest, Adam) {
       for (int64_t n : {1, 3, 8, 1003, 1 << 18}) {
         const Twin p = Normal(weights, {n}), g = Normal(DType::kF32, {n});
         const Twin m = Normal(moments, {n}, 0.1), v = Uniform(moments, {n}, 0.0, 1.0);
-        const Twin rates = Of(DType::kF32, {2}, {0.03, 0.99});
+        const Twin rates = Of(DType::kF32, {3}, {0.03, 0.99, 1e-8});
         for (int step = 0; step < 2; ++step) {
           Both([&](Side side, Queue& queue) {
             AdamUpdate(Adam(p.on(side), g.on(side), m.on(side), v.on(side), rates.on(side)), queue);
@@ -56,6 +55,23 @@ TEST_F(OptimizerTest, Adam) {
         ExpectClose(v, 2 * Error(moments), 0, "v");
       }
     }
+  }
+}
+
+// The epsilon inside of the bias correction: it shrinks with sqrt(1 - beta2^t), as the host gives
+// it. lr 1/320, betas 0.8 and 0.95, eps 1e-10.
+TEST_F(OptimizerTest, T2_32_AdamWithTheEpsilonInside) {
+  const std::vector<double> gradients = {1e-6, 1e-6, -2e-6};
+  const std::vector<double> want = {-0.0031246875, -0.0062493751, -0.0057486953};
+  const Twin p = Zeros(DType::kF32, {1}), m = Zeros(DType::kF32, {1}), v = Zeros(DType::kF32, {1});
+  for (int i = 0; i < 3; ++i) {
+    const double root = std::sqrt(1 - std::pow(0.95, i + 1));
+    const double step_size = root / 320 / (1 - std::pow(0.8, i + 1));
+    const Tensor rates = OnCuda(DType::kF32, {3}, {step_size, 1, 1e-10 * root});
+    AdamUpdate(Adam(p.cuda, OnCuda(DType::kF32, {1}, {gradients[i]}), m.cuda, v.cuda, rates),
+               cuda());
+    cuda().Synchronize();
+    EXPECT_NEAR(OnHost(p.cuda)[0], want[i], 1e-6 * std::fabs(want[i])) << i;
   }
 }
 
@@ -100,7 +116,7 @@ TEST_F(OptimizerTest, ElementwiseBitsDoNotDependOnCuts) {
   for (DType dtype : {DType::kF32, DType::kBF16}) {
     const Twin g = Normal(DType::kF32, {n}), start = Normal(dtype, {n});
     const std::vector<double> values = OnHost(start.cuda);
-    const Twin rates = Of(DType::kF32, {2}, {0.03, 0.99}), mu = Of(DType::kF32, {1}, {0.9});
+    const Twin rates = Of(DType::kF32, {3}, {0.03, 0.99, 1e-8}), mu = Of(DType::kF32, {1}, {0.9});
     std::vector<std::vector<uint8_t>> want;
     for (const std::vector<int64_t>& pieces : cuts) {
       const Tensor p = OnCuda(dtype, {n}, values), m = OnCuda(dtype, {n}, values);
@@ -220,7 +236,8 @@ TEST_F(OptimizerTest, ZeroGuardChangesNothing) {
     Set(g.cuda, gradient);
     const Twin p = Normal(dtype, {n}), m = Normal(dtype, {n}), v = Uniform(dtype, {n}, 0.0, 1.0);
     const Twin k = Normal(dtype, {n}), w = Normal(dtype, {2, 30, 35});
-    const Twin o = Normal(DType::kBF16, {2, 30, 35}), rates = Of(DType::kF32, {2}, {0.03, 0.99});
+    const Twin o = Normal(DType::kBF16, {2, 30, 35}),
+               rates = Of(DType::kF32, {3}, {0.03, 0.99, 1e-8});
     const Twin mu = Of(DType::kF32, {1}, {0.9}), lr = Of(DType::kF32, {2}, {0.05, 0.02});
     const Twin decay = Of(DType::kF32, {2}, {1, 0.9});
     const Twin moment = Uniform(dtype, {2, 35}, 0.0, 1.0), out = Output(DType::kBF16, {2, 30, 35});

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <type_traits>
 
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/cuda_queue.h"
@@ -30,18 +31,20 @@ struct Problem {
       : slots(static_cast<uint32_t>(args.qkv.dim(0))),
         tokens(static_cast<uint32_t>(args.qkv.dim(1))),
         heads(static_cast<uint32_t>(args.heads)),
+        statistics((args.norm_value ? 3 : 2) * heads),
         qkv(args.qkv.bf16()),
-        cos(args.cos.bf16()),
-        sin(args.sin.bf16()),
+        cos(args.cos.data()),
+        sin(args.sin.data()),
         token_ids(args.value_table ? args.tokens.i32() : nullptr),
         value_table(args.value_table ? args.value_table.bf16() : nullptr),
         lambdas(args.scalars.f32() + args.value_lambda),
         inv_rms(args.inv_rms.f32()) {}
 
   uint32_t slots, tokens, heads;
+  uint32_t statistics;  // of a row of inv_rms
   const BF16* qkv;
-  const BF16* cos;
-  const BF16* sin;
+  const void* cos;  // see Angles
+  const void* sin;
   const int32_t* token_ids;
   const BF16* value_table;  // null without one
   const float* lambdas;
@@ -80,8 +83,10 @@ struct Place {
   __device__ T* Of(const Triple<T>& triple) const {
     return (kind == 0 ? triple.q : kind == 1 ? triple.k : triple.v) + in_part;
   }
-  __device__ int64_t Angle() const { return int64_t{position} * half + feature; }
-  __device__ int64_t Statistic(const Problem& p) const { return int64_t{row} * 2 * p.heads + unit; }
+  __device__ int64_t InTable() const { return int64_t{position} * half + feature; }
+  __device__ int64_t Statistic(const Problem& p) const {
+    return int64_t{row} * p.statistics + unit;
+  }
   __device__ const BF16* Value(const Problem& p) const {
     return p.value_table + int64_t{p.token_ids[row]} * p.heads * 2 * half + in_row;
   }
@@ -92,8 +97,42 @@ struct Place {
   uint32_t in_row;  // offset in a row of D features
 };
 
+// 8 values of a table of cosines or sines, or of the bf16 value table, as they are loaded.
+template <typename Angle>
+struct Angles;
+template <>
+struct Angles<BF16> {
+  __device__ void Load(const BF16* p) { packed = Load8(p); }
+  __device__ void Get(float (&x)[8]) const { Unpack(packed, x); }
+  BF16x8 packed = {};
+};
+template <>
+struct Angles<float> {
+  __device__ void Load(const float* p) {
+    low = *reinterpret_cast<const float4*>(p);
+    high = *reinterpret_cast<const float4*>(p + 4);
+  }
+  __device__ void Load(const BF16* p) {
+    float x[8];
+    Unpack(Load8(p), x);
+    low = make_float4(x[0], x[1], x[2], x[3]);
+    high = make_float4(x[4], x[5], x[6], x[7]);
+  }
+  __device__ void Get(float (&x)[8]) const {
+    x[0] = low.x;
+    x[1] = low.y;
+    x[2] = low.z;
+    x[3] = low.w;
+    x[4] = high.x;
+    x[5] = high.y;
+    x[6] = high.z;
+    x[7] = high.w;
+  }
+  float4 low = {}, high = {};
+};
+
 // Bytes per token: 12 D read and written, 2 D of the value table.
-template <int half>
+template <int half, typename Angle, bool norm_value>
 __global__ void __launch_bounds__(kThreads)
     SplitNormRotary(Problem p, Triple<BF16> out, uint32_t groups) {
   constexpr int kLanes = Place<half>::kLanes;
@@ -104,36 +143,39 @@ __global__ void __launch_bounds__(kThreads)
   const BF16x8 packed1 = LoadStreaming8(p.qkv + at.in_qkv);
   const BF16x8 packed2 = LoadStreaming8(p.qkv + at.in_qkv + half);
   // cos and sin, or both halves of the value embedding.
-  BF16x8 other1 = {}, other2 = {};
+  Angles<Angle> other1, other2;
   if (at.rotary()) {
-    other1 = Load8(p.cos + at.Angle());
-    other2 = Load8(p.sin + at.Angle());
+    other1.Load(static_cast<const Angle*>(p.cos) + at.InTable());
+    other2.Load(static_cast<const Angle*>(p.sin) + at.InTable());
   } else if (p.value_table != nullptr) {
     const BF16* value = at.Value(p);
-    other1 = Load8(value);
-    other2 = Load8(value + half);
+    other1.Load(value);
+    other2.Load(value + half);
   }
   float x1[8], x2[8], c[8], s[8];
   Unpack(packed1, x1);
   Unpack(packed2, x2);
-  Unpack(other1, c);
-  Unpack(other2, s);
+  other1.Get(c);
+  other2.Get(s);
   float sum = 0;
 #pragma unroll
   for (int i = 0; i < 8; ++i) sum += x1[i] * x1[i] + x2[i] * x2[i];
   sum = WarpSum<kLanes>(sum);
 
+  const float inv_rms = 1.0f / sqrtf(sum / (2 * half) + kRmsEpsilon);
+  const bool normed = norm_value || at.rotary();
+  if (normed && live && at.feature == 0) p.inv_rms[at.Statistic(p)] = inv_rms;
   if (at.rotary()) {
-    const float inv_rms = 1.0f / sqrtf(sum / (2 * half) + kRmsEpsilon);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const float a = x1[i] * inv_rms, b = x2[i] * inv_rms;
       x1[i] = a * c[i] + b * s[i];
       x2[i] = b * c[i] - a * s[i];
     }
-    if (live && at.feature == 0) p.inv_rms[at.Statistic(p)] = inv_rms;
   } else {
-    const float a0 = p.lambdas[0], a1 = p.value_table == nullptr ? 0.0f : p.lambdas[1];
+    float a0 = p.lambdas[0];
+    if constexpr (norm_value) a0 *= inv_rms;
+    const float a1 = p.value_table == nullptr ? 0.0f : p.lambdas[1];
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       x1[i] = a1 * c[i] + a0 * x1[i];
@@ -154,10 +196,11 @@ __device__ __forceinline__ float Dot(const float (&a)[8], const float (&b)[8]) {
 }
 
 // With dn = rotary' dy and n = x * inv_rms: dx = inv_rms * (dn - n * mean(n * dn)).
-// dv = a0 * dv', dvalue_rows += a1 * dv'; partials: sums of dv' * v and dv' * value.
+// dv = a0 * dv', dvalue_rows += a1 * dv'; partials: sums of dv' * v and dv' * value. With
+// norm_value dv = a0 * inv_rms * (dv' - n * mean(n * dv')), and the first sum is of dv' * n.
 // Bytes per token: 12 D read, 6 D written; with a value table 4 D more read, 2 D more written.
 // A slot's groups are dealt to the blocks in turn.
-template <int half>
+template <int half, typename Angle, bool norm_value>
 __global__ void __launch_bounds__(kThreads)
     SplitNormRotaryGrad(Problem p, Triple<const BF16> dy, BF16* dqkv, BF16* dvalue_rows,
                         Partials partials) {
@@ -179,16 +222,17 @@ __global__ void __launch_bounds__(kThreads)
     const BF16x8 packed_g1 = LoadStreaming8(g);
     const BF16x8 packed_g2 = LoadStreaming8(g + half);
     // cos and sin, or both halves of the value embedding.
-    BF16x8 other1 = {}, other2 = {}, drow1 = {}, drow2 = {};
+    Angles<Angle> other1, other2;
+    BF16x8 drow1 = {}, drow2 = {};
     float inv_rms = 0;
+    if (norm_value || at.rotary()) inv_rms = p.inv_rms[at.Statistic(p)];
     if (at.rotary()) {
-      other1 = Load8(p.cos + at.Angle());
-      other2 = Load8(p.sin + at.Angle());
-      inv_rms = p.inv_rms[at.Statistic(p)];
+      other1.Load(static_cast<const Angle*>(p.cos) + at.InTable());
+      other2.Load(static_cast<const Angle*>(p.sin) + at.InTable());
     } else if (mix) {
       const BF16* value = at.Value(p);
-      other1 = Load8(value);
-      other2 = Load8(value + half);
+      other1.Load(value);
+      other2.Load(value + half);
       drow1 = LoadStreaming8(drow);
       drow2 = LoadStreaming8(drow + half);
     }
@@ -197,8 +241,8 @@ __global__ void __launch_bounds__(kThreads)
     Unpack(packed_x2, x2);
     Unpack(packed_g1, g1);
     Unpack(packed_g2, g2);
-    Unpack(other1, c);
-    Unpack(other2, s);
+    other1.Get(c);
+    other2.Get(s);
     if (at.rotary()) {
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
@@ -210,7 +254,7 @@ __global__ void __launch_bounds__(kThreads)
     const float dot = Dot(x1, g1) + Dot(x2, g2);
     const float mean = WarpSum<kLanes>(dot) * inv_rms / (2 * half);
     if (!at.rotary() && live) {
-      da0 += dot;
+      da0 += norm_value ? dot * inv_rms : dot;
       da1 += Dot(c, g1) + Dot(s, g2);
     }
     if (mix && live) {
@@ -225,8 +269,9 @@ __global__ void __launch_bounds__(kThreads)
       Store8(drow, Pack(d1));
       Store8(drow + half, Pack(d2));
     }
-    // v has no statistic, so its inv_rms and with it the factor of x is 0.
-    const float scale = at.rotary() ? inv_rms : a0, factor = mean * inv_rms;
+    // Without norm_value v has no statistic, so its inv_rms and with it the factor of x is 0.
+    const float weight = norm_value ? a0 * inv_rms : a0;
+    const float scale = at.rotary() ? inv_rms : weight, factor = mean * inv_rms;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       g1[i] = (g1[i] - x1[i] * factor) * scale;
@@ -244,17 +289,17 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <int half>
+template <int half, typename Angle, bool norm_value>
 void Forward(const QkvArgs& args, CudaQueue& queue) {
   const Problem p(args);
   const uint32_t groups = p.slots * p.tokens * 3 * p.heads;
   const auto blocks = static_cast<unsigned>(CeilDiv(groups, Place<half>::kGroups));
-  SplitNormRotary<half><<<blocks, kThreads, 0, queue.stream()>>>(
+  SplitNormRotary<half, Angle, norm_value><<<blocks, kThreads, 0, queue.stream()>>>(
       p, {args.q.bf16(), args.k.bf16(), args.v.bf16()}, groups);
   CheckLaunch("QkvSplitNormRotary");
 }
 
-template <int half>
+template <int half, typename Angle, bool norm_value>
 void Backward(const QkvArgs& forward, const Triple<const BF16>& dy, BF16* dqkv, BF16* dvalue_rows,
               const Tensor& dscalars, CudaQueue& queue) {
   const Problem p(forward);
@@ -263,7 +308,7 @@ void Backward(const QkvArgs& forward, const Triple<const BF16>& dy, BF16* dqkv, 
   Partials partials = {nullptr, p.slots, 2, static_cast<int>(blocks)};
   partials.data = static_cast<float*>(queue.Scratch(partials.bytes()));
   const dim3 grid(static_cast<unsigned>(blocks), p.slots);
-  SplitNormRotaryGrad<half>
+  SplitNormRotaryGrad<half, Angle, norm_value>
       <<<grid, kThreads, 0, queue.stream()>>>(p, dy, dqkv, dvalue_rows, partials);
   CheckLaunch("QkvSplitNormRotaryGrad");
   AddPartials(partials, 0, forward.value_table ? 2 : 1, dscalars, forward.value_lambda,
@@ -282,18 +327,34 @@ int64_t HeadDim(const QkvArgs& args) {
   return head_dim;
 }
 
+// run(half, angle, norm_value): constants, or values of the type, by which the kernels differ.
+template <typename F>
+void ForKernel(const QkvArgs& args, const F& run) {
+  const auto with_half = [&](auto half) {
+    const auto with_angle = [&](auto angle) {
+      args.norm_value ? run(half, angle, std::true_type()) : run(half, angle, std::false_type());
+    };
+    args.cos.dtype() == DType::kF32 ? with_angle(float{}) : with_angle(BF16{});
+  };
+  HeadDim(args) == 64 ? with_half(std::integral_constant<int, 32>())
+                      : with_half(std::integral_constant<int, 64>());
+}
+
 class CudaQkvOps : public QkvOps {
  public:
   void QkvSplitNormRotary(const QkvArgs& args, Queue& queue) const override {
-    const auto run = HeadDim(args) == 64 ? Forward<32> : Forward<64>;
-    run(args, Cuda(queue));
+    ForKernel(args, [&](auto half, auto angle, auto norm_value) {
+      Forward<half, decltype(angle), norm_value>(args, Cuda(queue));
+    });
   }
 
   void QkvSplitNormRotaryGrad(const QkvArgs& forward, Tensor dq, Tensor dk, Tensor dv, Tensor dqkv,
                               Tensor dvalue_rows, Tensor dscalars, Queue& queue) const override {
-    const auto run = HeadDim(forward) == 64 ? Backward<32> : Backward<64>;
-    run(forward, {dq.bf16(), dk.bf16(), dv.bf16()}, dqkv.bf16(),
-        dvalue_rows ? dvalue_rows.bf16() : nullptr, dscalars, Cuda(queue));
+    ForKernel(forward, [&](auto half, auto angle, auto norm_value) {
+      Backward<half, decltype(angle), norm_value>(
+          forward, {dq.bf16(), dk.bf16(), dv.bf16()}, dqkv.bf16(),
+          dvalue_rows ? dvalue_rows.bf16() : nullptr, dscalars, Cuda(queue));
+    });
   }
 
   void HeadGate(Tensor o, Tensor u, Tensor gate_w, Tensor y, Queue& queue) const override {

@@ -20,12 +20,18 @@ constexpr int kLambda = 2;
 
 struct Shape {
   int64_t slots, tokens, heads, head_dim;
+  bool norm_value = false;
+  bool f32_angles = false;
   int64_t dim() const { return heads * head_dim; }
 };
 
 // Odd group counts, one token, both head sizes, more groups than a slot's blocks take at once.
 const Shape kShapes[] = {{1, 1, 1, 64},   {2, 16, 2, 64},  {3, 48, 6, 128},
                          {2, 33, 3, 128}, {1, 80, 4, 128}, {1, 2048, 6, 128}};
+// With a normed v, with f32 tables, and with both.
+const Shape kOtherKernels[] = {{2, 33, 3, 64, true, true},   {1, 16, 2, 64, true, false},
+                               {2, 48, 6, 128, true, false}, {2, 80, 3, 128, false, true},
+                               {3, 48, 8, 128, true, true},  {1, 2048, 8, 128, true, true}};
 
 class QkvTest : public CudaTest {
  protected:
@@ -49,19 +55,20 @@ class QkvTest : public CudaTest {
       }
     }
     const std::vector<int64_t> angles = {s.tokens + 3, s.head_dim / 2};
+    const DType angle = s.f32_angles ? DType::kF32 : DType::kBF16;
     Data d = {s,
               leaves,
               table,
               Normal(DType::kBF16, qkv_dims),
-              Of(DType::kBF16, angles, cosines),
-              Of(DType::kBF16, angles, sines),
+              Of(angle, angles, cosines),
+              Of(angle, angles, sines),
               Ints({s.slots, s.tokens}, 0, kVocab),
               {},
               Normal(DType::kF32, {kScalars}),
               Output(DType::kBF16, dims),
               Output(DType::kBF16, dims),
               Output(DType::kBF16, dims),
-              Output(DType::kF32, {s.slots, s.tokens, 2 * s.heads}),
+              Output(DType::kF32, {s.slots, s.tokens, (s.norm_value ? 3 : 2) * s.heads}),
               Normal(DType::kBF16, dims),
               Normal(DType::kBF16, dims),
               Normal(DType::kBF16, dims),
@@ -88,6 +95,7 @@ class QkvTest : public CudaTest {
     args.k = d.k.on(side).Slice(first, count);
     args.v = d.v.on(side).Slice(first, count);
     args.inv_rms = d.inv_rms.on(side).Slice(first, count);
+    args.norm_value = d.shape.norm_value;
     return args;
   }
   // Forward and backward of slots [first, first + count).
@@ -101,10 +109,13 @@ class QkvTest : public CudaTest {
         d.table ? d.dvalue_rows.on(side).Slice(first, count) : Tensor(), dscalars, queue);
   }
 
+  void ExpectIndependentSlots(const Shape& shape);
+
   void Compare(const Shape& shape, int64_t leaves, bool table) {
     SCOPED_TRACE(::testing::Message()
                  << shape.slots << " slots, " << shape.tokens << " tokens, " << shape.heads
-                 << " heads of " << shape.head_dim << ", " << leaves << " leaves, table " << table);
+                 << " heads of " << shape.head_dim << ", " << leaves << " leaves, table " << table
+                 << ", norm_value " << shape.norm_value << ", f32 angles " << shape.f32_angles);
     const Data d = Make(shape, leaves, table);
     Both(
         [&](Side side, Queue& queue) { Run(d, side, 0, shape.slots, d.dscalars.on(side), queue); });
@@ -127,6 +138,15 @@ TEST_F(QkvTest, MatchesCpu) {
   }
 }
 
+TEST_F(QkvTest, NormedValuesAndF32Angles) {
+  for (const Shape& shape : kOtherKernels) {
+    for (const bool table : {false, true}) {
+      Compare(shape, 1, table);
+      if (shape.slots > 1) Compare(shape, shape.slots, table);
+    }
+  }
+}
+
 TEST_F(QkvTest, Repeats) {
   const Data d = Make({2, 2048, 6, 128}, 2, true);
   const std::vector<float> zeros(d.dscalars.cuda.size());
@@ -142,7 +162,12 @@ TEST_F(QkvTest, Repeats) {
 }
 
 TEST_F(QkvTest, SlotsAreIndependent) {
-  const Data d = Make({3, 48, 6, 128}, 3, true);
+  ExpectIndependentSlots({3, 48, 6, 128});
+  ExpectIndependentSlots({3, 48, 8, 128, true, true});
+}
+
+void QkvTest::ExpectIndependentSlots(const Shape& shape) {
+  const Data d = Make(shape, 3, true);
   const std::vector<Tensor> outputs = {d.q.cuda,    d.k.cuda,           d.v.cuda,
                                        d.dqkv.cuda, d.dvalue_rows.cuda, d.dscalars.cuda};
   const std::vector<double> rows = OnHost(d.dvalue_rows.cuda), leaves = OnHost(d.dscalars.cuda);

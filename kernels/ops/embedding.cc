@@ -1,5 +1,6 @@
 #include "kernels/ops/embedding.h"
 
+#include "kernels/ops/norm.h"
 #include "third_party/absl_compat/check.h"
 
 namespace kernels {
@@ -18,16 +19,25 @@ void CheckLeaves(const char* op, const Tensor& grad, int64_t size, int64_t slots
       << op << ": gradient " << grad << " of " << size << " elements, " << slots << " slots";
 }
 
-void CheckForward(const char* op, const EmbedSmearNormArgs& a) {
-  CheckTokens(op, a.tokens, a.x0);
-  CHECK(a.table.dtype() == DType::kBF16 && a.table.rank() == 2 && a.table.cols() == a.x0.cols())
-      << op << ": table " << a.table << ", x0 " << a.x0;
+void CheckSmear(const char* op, const EmbedSmearNormArgs& a) {
+  if (a.smear_lambda == -1) {
+    CHECK(a.smear_w.empty() && a.scalars.empty())
+        << op << ": no smear, but smear_w " << a.smear_w << ", scalars " << a.scalars;
+    return;
+  }
   CHECK(a.smear_w.dtype() == DType::kBF16 && a.smear_w.rank() == 2 && a.smear_w.dim(0) == 1 &&
         a.smear_w.cols() <= a.x0.cols())
       << op << ": smear_w " << a.smear_w;
   CHECK(a.scalars.dtype() == DType::kF32 && a.smear_lambda >= 0 &&
         a.smear_lambda < a.scalars.size())
       << op << ": scalar " << a.smear_lambda << " of " << a.scalars;
+}
+
+void CheckForward(const char* op, const EmbedSmearNormArgs& a) {
+  CheckTokens(op, a.tokens, a.x0);
+  CHECK(a.table.dtype() == DType::kBF16 && a.table.rank() == 2 && a.table.cols() == a.x0.cols())
+      << op << ": table " << a.table << ", x0 " << a.x0;
+  CheckSmear(op, a);
   CHECK(a.inv_rms.dtype() == DType::kF32 && a.inv_rms.size() == a.tokens.size())
       << op << ": inv_rms " << a.inv_rms;
 }
@@ -43,6 +53,12 @@ void EmbedSmearNormGrad(const EmbedSmearNormArgs& forward, Tensor dx0, Tensor de
                         Tensor dscalars, Queue& queue) {
   constexpr char kOp[] = "EmbedSmearNormGrad";
   CheckForward(kOp, forward);
+  if (forward.smear_lambda == -1) {
+    CHECK(dsmear_w.empty() && dscalars.empty())
+        << kOp << ": no smear, but dsmear_w " << dsmear_w << ", dscalars " << dscalars;
+    RmsNormGrad(dx0, forward.x0, forward.inv_rms, Tensor(), de, queue);
+    return;
+  }
   CHECK(dx0.dtype() == DType::kBF16 && SameShape(dx0, forward.x0)) << kOp << ": dx0 " << dx0;
   CHECK(de.dtype() == DType::kBF16 && SameShape(de, forward.x0)) << kOp << ": de " << de;
   CHECK(de.data() != dx0.data()) << kOp << ": de may not be dx0";

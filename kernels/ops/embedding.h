@@ -10,14 +10,14 @@ namespace kernels {
 // With e_t = table[tokens_t] and g_t = sigmoid(smear_w . e_t[0..k)):
 //   x_t = e_t + lambda * g_t * e_{t-1}   (t = 0 of a slot has no predecessor: x_0 = e_0)
 //   x0  = rms(x)
-// The smear crosses document boundaries but never slots. Smear gate: modded-nanogpt,
-// record of 2025-09-18.
+// or, without a smear, x0 = rms(e). The smear crosses document boundaries but never slots. Smear
+// gate: modded-nanogpt, record of 2025-09-18.
 struct EmbedSmearNormArgs {
   Tensor tokens;         // i32 [slots, T], each in [0, V)
   Tensor table;          // bf16 [V, D]
-  Tensor smear_w;        // bf16 [1, k], k <= D
-  Tensor scalars;        // f32 [n]
-  int smear_lambda = 0;  // lambda = scalars[smear_lambda]
+  Tensor smear_w;        // bf16 [1, k], k <= D; empty without a smear
+  Tensor scalars;        // f32 [n]; empty without a smear
+  int smear_lambda = 0;  // lambda = scalars[smear_lambda]; -1: no smear
   Tensor x0;             // bf16 [slots, T, D], output
   Tensor inv_rms;        // f32 [slots, T], output
 };
@@ -28,7 +28,8 @@ void EmbedSmearNorm(const EmbedSmearNormArgs& args, Queue& queue);
 //   dx0       bf16 [slots, T, D]
 //   de        bf16 [slots, T, D], written: the row's gradient as x_t's own row and as the
 //             predecessor of x_{t+1}, and through the gate
-//   dsmear_w  f32 [leaves, k], added to;  dscalars  f32 [leaves, n], added to
+//   dsmear_w  f32 [leaves, k], added to;  dscalars  f32 [leaves, n], added to; both empty without
+//             a smear, where this is RmsNormGrad
 void EmbedSmearNormGrad(const EmbedSmearNormArgs& forward, Tensor dx0, Tensor de, Tensor dsmear_w,
                         Tensor dscalars, Queue& queue);
 

@@ -10,8 +10,12 @@ void CheckRows(const char* op, const char* what, const Tensor& t, const Tensor& 
       << op << ": " << what << " " << t << ", x " << x;
 }
 
-void CheckActivations(const char* op, const Tensor& x, const Tensor& inv_rms) {
+void CheckStream(const char* op, const Tensor& x) {
   CHECK(x.dtype() == DType::kBF16 && x.rank() == 3) << op << ": x " << x;
+}
+
+void CheckActivations(const char* op, const Tensor& x, const Tensor& inv_rms) {
+  CheckStream(op, x);
   CHECK(inv_rms.dtype() == DType::kF32 && inv_rms.rank() == 2 && inv_rms.dim(0) == x.dim(0) &&
         inv_rms.dim(1) == x.dim(1))
       << op << ": inv_rms " << inv_rms << ", x " << x;
@@ -45,11 +49,15 @@ void RmsNormGrad(Tensor dy, Tensor y, Tensor inv_rms, Tensor residual, Tensor dx
 
 void MixNorm(Tensor x, Tensor x0, Tensor saved, Tensor scalars, MixScalars which, Tensor mixed,
              Tensor u, Tensor inv_rms, Queue& queue) {
-  CheckActivations("MixNorm", x, inv_rms);
+  CheckStream("MixNorm", x);
   CheckRows("MixNorm", "x0", x0, x);
   if (saved) CheckRows("MixNorm", "saved", saved, x);
   CheckRows("MixNorm", "mixed", mixed, x);
-  CheckRows("MixNorm", "u", u, x);
+  CHECK_EQ(u.empty(), inv_rms.empty()) << "MixNorm: u and inv_rms go together";
+  if (u) {
+    CheckActivations("MixNorm", x, inv_rms);
+    CheckRows("MixNorm", "u", u, x);
+  }
   CHECK(mixed.data() != x.data()) << "MixNorm: mixed may not be x";
   CheckScalars("MixNorm", scalars, which, saved);
   queue.ops().norm->MixNorm(x, x0, saved, scalars, which, mixed, u, inv_rms, queue);
@@ -57,10 +65,16 @@ void MixNorm(Tensor x, Tensor x0, Tensor saved, Tensor scalars, MixScalars which
 
 void MixNormGrad(const MixNormGradArgs& a, Queue& queue) {
   constexpr char kOp[] = "MixNormGrad";
-  CheckActivations(kOp, a.x, a.inv_rms);
+  CheckStream(kOp, a.x);
   if (a.dresidual) CheckRows(kOp, "dresidual", a.dresidual, a.x);
-  CheckRows(kOp, "du", a.du, a.x);
-  CheckRows(kOp, "u", a.u, a.x);
+  if (a.u) {
+    CheckActivations(kOp, a.x, a.inv_rms);
+    CheckRows(kOp, "du", a.du, a.x);
+    CheckRows(kOp, "u", a.u, a.x);
+  } else {
+    CHECK(a.dresidual && a.du.empty() && a.du_head.empty() && a.inv_rms.empty())
+        << kOp << ": without u there is no norm, hence dresidual, but no du, du_head and inv_rms";
+  }
   CheckRows(kOp, "x0", a.x0, a.x);
   CheckRows(kOp, "dx", a.dx, a.x);
   CheckRows(kOp, "dx0", a.dx0, a.x);

@@ -1,5 +1,5 @@
 // RMSNorm without gain (Zhang and Sennrich, 2019), alone and fused with the residual stream's
-// skip connections and lambdas. Statistics in f32; y = x * inv_rms, inv_rms =
+// skip connections and lambdas, and these alone. Statistics in f32; y = x * inv_rms, inv_rms =
 // (mean(x^2) + eps)^(-1/2), over the last dim.
 #ifndef KERNELS_OPS_NORM_H_
 #define KERNELS_OPS_NORM_H_
@@ -27,11 +27,13 @@ struct MixScalars {
   int lambda_x = -1;   // weight of the residual stream; -1: it is 1
   int lambda_x0 = -1;  // weight of x0
   int skip = -1;       // sigmoid(scalars[skip]) weighs the saved output; -1: no skip connection
-  bool subtract_x0 = false;  // x0 weighs -scalars[lambda_x0]
+  bool subtract_x0 = false;     // x0 weighs -scalars[lambda_x0]
+  bool skip_is_weight = false;  // scalars[skip] itself weighs the saved output
 };
 
-// mixed = lambda_x * (x + sigmoid(skip) * saved) + lambda_x0 * x0;  u = rms(mixed). With lambda_x =
-// -1 and subtract_x0 that is x - lambda x0 before a norm, whatever x0 is.
+// mixed = lambda_x * (x + s * saved) + lambda_x0 * x0;  u = rms(mixed), with s = sigmoid(skip) or,
+// if skip_is_weight, skip. With lambda_x = -1 and subtract_x0 that is x - lambda x0 before a norm,
+// whatever x0 is. Without u and inv_rms, both empty, there is no norm.
 //
 //   x, x0, saved  bf16 [slots, T, D]; saved is empty without a skip connection
 //   scalars       f32 [n]
@@ -41,15 +43,16 @@ struct MixScalars {
 void MixNorm(Tensor x, Tensor x0, Tensor saved, Tensor scalars, MixScalars which, Tensor mixed,
              Tensor u, Tensor inv_rms, Queue& queue);
 
-// The backward pass of MixNorm. With
-//   dmixed = dresidual + inv_rms * (du' - u * mean(u * du')),   s = sigmoid(scalars[skip]):
+// The backward pass of MixNorm. With s as there and
+//   dmixed = dresidual + inv_rms * (du' - u * mean(u * du')), or without a norm dresidual alone:
 //   dx            = lambda_x * dmixed + dx_extra
 //   dsaved        = lambda_x * s * dmixed              (written, not added)
 //   dx0          += lambda_x0 * dmixed
 //   dscalars[..] += sums over slot tokens and D of dmixed with its factors.
 struct MixNormGradArgs {
   Tensor dresidual;  // bf16 [slots, T, D], or empty: gradient of `mixed` by the residual path
-  Tensor du;         // bf16 [slots, T, D]
+  // bf16 [slots, T, D]. Without a norm du, du_head, u and inv_rms are empty, and dresidual is not.
+  Tensor du;
   // f32 [slots, T, k], or empty: added to the first k features of du, making du' (the sparse
   // attention gate reads these features).
   Tensor du_head;

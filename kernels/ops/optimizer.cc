@@ -33,7 +33,7 @@ void AdamUpdate(const AdamArgs& args, Queue& queue) {
   CheckElements(kOp, "p", args.p, args.g);
   CheckElements(kOp, "m", args.m, args.p);
   CheckElements(kOp, "v", args.v, args.p);
-  CHECK(args.rates.dtype() == DType::kF32 && args.rates.rank() == 1 && args.rates.dim(0) == 2)
+  CHECK(args.rates.dtype() == DType::kF32 && args.rates.rank() == 1 && args.rates.dim(0) == 3)
       << kOp << ": rates " << args.rates;
   CheckGuard(kOp, args.guard);
   queue.ops().optimizer->AdamUpdate(args, queue);
@@ -85,8 +85,8 @@ void MatrixUpdate(Tensor p, Tensor o, Tensor lr, Tensor decay, Tensor guard, Que
   queue.ops().optimizer->MatrixUpdate(p, o, lr, decay, guard, queue);
 }
 
-void CautiousMatrixUpdate(const CautiousMatrixArgs& args, Queue& queue) {
-  constexpr char kOp[] = "CautiousMatrixUpdate";
+void SplitMatrixUpdate(const SplitMatrixArgs& args, Queue& queue) {
+  constexpr char kOp[] = "SplitMatrixUpdate";
   CHECK(args.p.dtype() == DType::kBF16 && args.p.rank() == 3) << kOp << ": p " << args.p;
   CHECK(args.mantissa.dtype() == DType::kU16 && SameShape(args.mantissa, args.p))
       << kOp << ": mantissa " << args.mantissa << ", p " << args.p;
@@ -95,7 +95,7 @@ void CautiousMatrixUpdate(const CautiousMatrixArgs& args, Queue& queue) {
   CheckPerMatrix(kOp, "lr", args.lr, args.p);
   CheckPerMatrix(kOp, "decay", args.decay, args.p);
   CheckGuard(kOp, args.guard);
-  queue.ops().optimizer->CautiousMatrixUpdate(args, queue);
+  queue.ops().optimizer->SplitMatrixUpdate(args, queue);
 }
 
 }  // namespace kernels

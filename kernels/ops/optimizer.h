@@ -12,11 +12,13 @@
 
 namespace kernels {
 
-// Adam with the epsilon outside of the bias correction (Kingma and Ba, 2014; DistAdam of
-// modded-nanogpt):
+// Adam (Kingma and Ba, 2014) with the bias correction in the rates:
 //   m <- beta1 m + (1 - beta1) g;   v <- beta2 v + (1 - beta2) g^2
 //   p <- p * decay - step_size * m / (sqrt(v) + eps)
-// with step_size = lr sqrt(1 - beta2^t) / (1 - beta1^t) and decay = 1 - lr * weight_decay.
+// with step_size = lr sqrt(1 - beta2^t) / (1 - beta1^t) and decay = 1 - lr * weight_decay. A
+// constant eps is outside of the bias correction (DistAdam of modded-nanogpt); with
+// eps = eps' sqrt(1 - beta2^t) it is inside, as in torch.optim.AdamW:
+//   p <- p * decay - lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps')
 //
 // cautious (cautious weight decay: Chen et al., 2025), where only an update that makes the weight
 // smaller brings decay with it, `decay` being lr^2 * weight_decay:
@@ -25,11 +27,10 @@ struct AdamArgs {
   Tensor p;           // f32 or bf16 [n]
   Tensor g;           // f32 [n]; rounded to p's dtype first, the dtype of the recipe's gradient
   Tensor m, v;        // bf16 or f32 [n]
-  Tensor rates;       // f32 [2]: step_size, decay
+  Tensor rates;       // f32 [3]: step_size, decay, eps
   Tensor guard = {};  // i32 [1] or empty: see the top
   float beta1 = 0;
   float beta2 = 0;
-  float eps = 0;
   bool cautious = false;
 };
 // In f32, rounding m, v and p once each; the update uses the unrounded new m and v.
@@ -39,7 +40,7 @@ void AdamUpdate(const AdamArgs& args, Queue& queue);
 // Nesterov momentum as an average: m <- m + (1 - mu)(g - m);  u = g + mu (m - g).
 //
 // With guard[0] == 0, u is undefined (it may hold NaN) and only fit for a MatrixUpdate or
-// CautiousMatrixUpdate with the same guard.
+// SplitMatrixUpdate with the same guard.
 struct MomentumArgs {
   Tensor g;           // f32 [n]
   Tensor m;           // f32 or bf16 [n]
@@ -77,19 +78,22 @@ void NormalizeBySecondMoment(const SecondMomentArgs& args, Queue& queue);
 //   p  f32 or bf16 [B, r, c]   o  bf16 like p   lr, decay  f32 [B]   guard  i32 [1] or empty
 void MatrixUpdate(Tensor p, Tensor o, Tensor lr, Tensor decay, Tensor guard, Queue& queue);
 
-// The same for bf16 weights that keep the 16 lower bits of an f32, with cautious decay. With
-// x = the f32 whose upper half is p and whose lower half is the mantissa, for each matrix:
+// The same for bf16 weights that keep the 16 lower bits of an f32. With x = the f32 whose upper
+// half is p and whose lower half is the mantissa, for each matrix:
+//   x <- x * decay_b - o * lr_b
+// or, if cautious:
 //   x <- x - ((x * [o x >= 0]) * decay_b) * lr_b - o * lr_b
 // in f32, each product and difference rounded; p and mantissa are then the halves of x. p is so
 // truncated, not rounded, and a zero update (o = 0) decays too.
-struct CautiousMatrixArgs {
+struct SplitMatrixArgs {
   Tensor p;           // bf16 [B, r, c]
   Tensor mantissa;    // u16 [B, r, c]
   Tensor o;           // bf16 [B, r, c]
   Tensor lr, decay;   // f32 [B]
   Tensor guard = {};  // i32 [1] or empty: see the top
+  bool cautious = false;
 };
-void CautiousMatrixUpdate(const CautiousMatrixArgs& args, Queue& queue);
+void SplitMatrixUpdate(const SplitMatrixArgs& args, Queue& queue);
 
 class OptimizerOps {
  public:
@@ -101,7 +105,7 @@ class OptimizerOps {
   virtual void NormalizeBySecondMoment(const SecondMomentArgs& args, Queue& queue) const = 0;
   virtual void MatrixUpdate(Tensor p, Tensor o, Tensor lr, Tensor decay, Tensor guard,
                             Queue& queue) const = 0;
-  virtual void CautiousMatrixUpdate(const CautiousMatrixArgs& args, Queue& queue) const = 0;
+  virtual void SplitMatrixUpdate(const SplitMatrixArgs& args, Queue& queue) const = 0;
 };
 
 }  // namespace kernels

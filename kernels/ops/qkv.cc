@@ -26,8 +26,9 @@ void CheckQkv(const char* op, const QkvArgs& args) {
   const int64_t tokens = qkv.dim(1);
   const int64_t dim = qkv.dim(2) / 3;
   const int64_t half = dim / args.heads / 2;
-  CHECK_EQ(args.cos.dtype(), DType::kBF16) << op << ": cos " << args.cos;
-  CHECK_EQ(args.sin.dtype(), DType::kBF16) << op << ": sin " << args.sin;
+  CHECK(args.cos.dtype() == DType::kBF16 || args.cos.dtype() == DType::kF32)
+      << op << ": cos " << args.cos;
+  CHECK_EQ(args.sin.dtype(), args.cos.dtype()) << op << ": sin " << args.sin;
   CHECK(args.cos.rank() == 2 && args.cos.dim(0) >= tokens && args.cos.dim(1) == half)
       << op << ": cos " << args.cos << ", qkv " << qkv << ", heads " << args.heads;
   CHECK(SameShape(args.cos, args.sin)) << op << ": cos " << args.cos << ", sin " << args.sin;
@@ -43,7 +44,8 @@ void CheckQkv(const char* op, const QkvArgs& args) {
         << op << ": value_table " << table << ", qkv " << qkv;
     CheckTensor(op, "tokens", args.tokens, DType::kI32, {slots, tokens});
   }
-  CheckTensor(op, "inv_rms", args.inv_rms, DType::kF32, {slots, tokens, 2 * args.heads});
+  CheckTensor(op, "inv_rms", args.inv_rms, DType::kF32,
+              {slots, tokens, (args.norm_value ? 3 : 2) * args.heads});
 }
 
 void CheckGate(const char* op, const Tensor& o, const Tensor& u, const Tensor& gate_w,

@@ -12,20 +12,24 @@ namespace kernels {
 //   q, k <- rms over the head's features (epsilon kRmsEpsilon), then rotary by -theta:
 //           y1 = x1 cos + x2 sin,  y2 = -x1 sin + x2 cos
 //   v    <- scalars[value_lambda] * v + scalars[value_lambda + 1] * value_table[token]
-// The second term is absent without a table. Position = index in the slot, not in the document.
+// where norm_value puts rms(v) over the head's features in the place of v. The second term is
+// absent without a table. Position = index in the slot, not in the document.
 // One rounding to bf16 for each output. Rotary: Su et al., 2021; QK norm: Henry et al., 2020;
 // value embeddings: Zhou et al., 2024 (value residual learning), as modded-nanogpt uses them.
 struct QkvArgs {
   Tensor qkv;  // bf16 [slots, T, 3 * D], D = heads * d
   int heads = 0;
-  Tensor cos;             // bf16 [positions >= T, d / 2]
+  Tensor cos;             // bf16 or f32 [positions >= T, d / 2]
   Tensor sin;             // likewise
   Tensor tokens;          // i32 [slots, T]
   Tensor value_table;     // bf16 [V, D], or empty
   Tensor scalars;         // f32 [n]
   int value_lambda = -1;  // index of a0; a1 follows it
   Tensor q, k, v;         // bf16 [slots, T, D], outputs
-  Tensor inv_rms;         // f32 [slots, T, 2 * heads], output: q's heads, then k's
+  // f32 [slots, T, 2 * heads], output: q's heads, then k's; with norm_value [slots, T, 3 * heads]:
+  // then v's.
+  Tensor inv_rms;
+  bool norm_value = false;
 };
 void QkvSplitNormRotary(const QkvArgs& args, Queue& queue);
 

@@ -238,9 +238,9 @@ OpCost RmsNormGradCost(const Tensor& dy, const Tensor& inv_rms, const Tensor& re
 
 OpCost MixNormCost(const Tensor& x, const Tensor& saved, const Tensor& scalars,
                    const Tensor& inv_rms) {
-  // x, x0 in; mixed, u out.
+  // x, x0 in; mixed and, if there is a norm, u out.
   return MemoryCost(OpPhase::kNormElementwise, Text(x) + (saved ? ", skip" : ""),
-                    4 * Bytes(x) + Bytes(saved) + Bytes(scalars) + Bytes(inv_rms));
+                    (inv_rms ? 4 : 3) * Bytes(x) + Bytes(saved) + Bytes(scalars) + Bytes(inv_rms));
 }
 
 OpCost MixNormGradCost(const MixNormGradArgs& args) {
@@ -274,7 +274,7 @@ OpCost NormalizeBySecondMomentCost(const SecondMomentArgs& args) {
                     2 * Bytes(args.o) + Bytes(args.p) + 2 * Bytes(args.w));
 }
 
-OpCost CautiousMatrixUpdateCost(const CautiousMatrixArgs& args) {
+OpCost SplitMatrixUpdateCost(const SplitMatrixArgs& args) {
   return MemoryCost(OpPhase::kOptimizer, Text(args.p),
                     2 * Bytes(args.p) + 2 * Bytes(args.mantissa) + Bytes(args.o) + Bytes(args.lr) +
                         Bytes(args.decay));
@@ -287,7 +287,7 @@ OpCost MatrixUpdateCost(const Tensor& p, const Tensor& o, const Tensor& lr) {
 OpCost QkvSplitNormRotaryCost(const QkvArgs& args) {
   // The rows of cos and sin up to the slot's length.
   const double rotary =
-      2.0 * args.tokens.dim(1) * args.cos.cols() * static_cast<double>(SizeOf(args.cos.dtype()));
+      2.0 * args.qkv.dim(1) * args.cos.cols() * static_cast<double>(SizeOf(args.cos.dtype()));
   return MemoryCost(OpPhase::kNormElementwise, Text(args.qkv) + (args.value_table ? ", value" : ""),
                     2 * Bytes(args.qkv) + rotary + Bytes(args.inv_rms) + Bytes(args.scalars) +
                         (args.value_table ? Bytes(args.tokens) : 0) +

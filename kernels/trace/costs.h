@@ -91,7 +91,7 @@ OpCost AdamUpdateCost(const AdamArgs& args);
 OpCost MomentumUpdateCost(const Tensor& g, const Tensor& m, const Tensor& u);
 OpCost NormalizeFrobeniusCost(const Tensor& u);
 OpCost NormalizeBySecondMomentCost(const SecondMomentArgs& args);
-OpCost CautiousMatrixUpdateCost(const CautiousMatrixArgs& args);
+OpCost SplitMatrixUpdateCost(const SplitMatrixArgs& args);
 OpCost MatrixUpdateCost(const Tensor& p, const Tensor& o, const Tensor& lr);
 
 OpCost QkvSplitNormRotaryCost(const QkvArgs& args);

@@ -149,6 +149,7 @@ TEST(Costs, Norms) {
   EXPECT_EQ(RmsNormGradCost(x, rows, x).bytes, 4 * bytes + row_bytes);
   EXPECT_EQ(MixNormCost(x, Tensor(), scalars, rows).bytes, 4 * bytes + row_bytes + 20);
   EXPECT_EQ(MixNormCost(x, x, scalars, rows).bytes, 5 * bytes + row_bytes + 20);
+  EXPECT_EQ(MixNormCost(x, x, scalars, Tensor()).bytes, 4 * bytes + 20);  // without a norm
   MixNormGradArgs grad;
   grad.dresidual = grad.du = grad.u = grad.x = grad.x0 = grad.dx = grad.dx0 = x;
   grad.inv_rms = rows;
@@ -178,6 +179,12 @@ TEST(Costs, Qkv) {
   EXPECT_EQ(QkvSplitNormRotaryCost(args).bytes, valued);
   EXPECT_EQ(QkvSplitNormRotaryGradCost(args, args.v, F32({1, 5})).bytes,
             valued + 2 * 32 * 24 + 2 * 2 * 32 * 8 + 2 * 4 * 5);
+  args.norm_value = true;
+  args.inv_rms = F32({2, 16, 6});
+  args.cos = args.sin = F32({64, 2});
+  EXPECT_EQ(QkvSplitNormRotaryCost(args).bytes, valued + 2 * 2 * 16 * 2 + 4 * 32 * 2);
+  args.value_table = args.tokens = Tensor();  // and so its tokens
+  EXPECT_EQ(QkvSplitNormRotaryCost(args).bytes, plain + 2 * 2 * 16 * 2 + 4 * 32 * 2);
 
   const Tensor o = args.v, gate_w = Bf16({2, 3});
   EXPECT_EQ(HeadGateCost(o, gate_w).bytes, 2 * 2 * 32 * 8 + 2 * 32 * 3 + 2 * 6);
@@ -249,8 +256,8 @@ TEST(Costs, OptimizerAndElementwise) {
   AdamArgs adam;
   adam.p = adam.m = adam.v = Bf16({10});
   adam.g = F32({10});
-  adam.rates = F32({2});
-  EXPECT_EQ(AdamUpdateCost(adam).bytes, 10 * (2 * 2 + 4 + 2 * 2 + 2 * 2) + 8);
+  adam.rates = F32({3});
+  EXPECT_EQ(AdamUpdateCost(adam).bytes, 10 * (2 * 2 + 4 + 2 * 2 + 2 * 2) + 12);
   EXPECT_EQ(AdamUpdateCost(adam).phase, OpPhase::kOptimizer);
   EXPECT_EQ(MomentumUpdateCost(F32({10}), F32({10}), Bf16({10})).bytes, 10 * (4 + 8 + 2));
   EXPECT_EQ(NormalizeFrobeniusCost(Bf16({2, 4, 5})).bytes, 2 * 2 * 40);
@@ -259,12 +266,12 @@ TEST(Costs, OptimizerAndElementwise) {
   moment.w = F32({2, 5});
   EXPECT_EQ(NormalizeBySecondMomentCost(moment).bytes, 40 * (2 * 2 + 2) + 10 * 2 * 4);
   EXPECT_EQ(MatrixUpdateCost(F32({2, 4, 5}), Bf16({2, 4, 5}), F32({2})).bytes, 40 * (8 + 2) + 16);
-  CautiousMatrixArgs cautious;
-  cautious.p = cautious.o = Bf16({2, 4, 5});
-  cautious.mantissa = Tensor(memory, DType::kU16, {2, 4, 5});
-  cautious.lr = cautious.decay = F32({2});
-  EXPECT_EQ(CautiousMatrixUpdateCost(cautious).bytes, 40 * (4 + 4 + 2) + 16);
-  EXPECT_EQ(CautiousMatrixUpdateCost(cautious).phase, OpPhase::kOptimizer);
+  SplitMatrixArgs split;
+  split.p = split.o = Bf16({2, 4, 5});
+  split.mantissa = Tensor(memory, DType::kU16, {2, 4, 5});
+  split.lr = split.decay = F32({2});
+  EXPECT_EQ(SplitMatrixUpdateCost(split).bytes, 40 * (4 + 4 + 2) + 16);
+  EXPECT_EQ(SplitMatrixUpdateCost(split).phase, OpPhase::kOptimizer);
 
   EXPECT_EQ(FillZeroCost(F32({10})).bytes, 40);
   EXPECT_EQ(CopyCost(F32({10}), Bf16({10})).bytes, 60);

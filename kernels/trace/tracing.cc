@@ -194,9 +194,9 @@ struct OpTrace::Tables {
       trace.Note("MatrixUpdate", MatrixUpdateCost(p, o, lr), queue,
                  [&] { inner.MatrixUpdate(p, o, lr, decay, guard, queue); });
     }
-    void CautiousMatrixUpdate(const CautiousMatrixArgs& args, Queue& queue) const override {
-      trace.Note("CautiousMatrixUpdate", CautiousMatrixUpdateCost(args), queue,
-                 [&] { inner.CautiousMatrixUpdate(args, queue); });
+    void SplitMatrixUpdate(const SplitMatrixArgs& args, Queue& queue) const override {
+      trace.Note("SplitMatrixUpdate", SplitMatrixUpdateCost(args), queue,
+                 [&] { inner.SplitMatrixUpdate(args, queue); });
     }
   };
 

@@ -201,13 +201,14 @@ TEST_F(Tracing, OptimizerFamily) {
   const HostTensor p(DType::kF32, {2, 4, 4}), g = RandomTensor(DType::kF32, {2, 4, 4}, 1);
   const HostTensor m(DType::kF32, {2, 4, 4}), u(DType::kBF16, {2, 4, 4});
   const HostTensor v(DType::kF32, {2, 4, 4}), rates(DType::kF32, {2});
+  const HostTensor adam_rates(DType::kF32, {3});
   const auto flat = [](const HostTensor& x) { return x.get().Reshape({-1}); };
   AdamArgs adam;
   adam.p = flat(p);
   adam.g = flat(g);
   adam.m = flat(m);
   adam.v = flat(v);
-  adam.rates = rates;
+  adam.rates = adam_rates;
   AdamUpdate(adam, *queue_);
   MomentumUpdate({.g = flat(g), .m = flat(m), .mu = rates.get().Slice(0, 1), .u = flat(u)},
                  *queue_);
@@ -216,12 +217,12 @@ TEST_F(Tracing, OptimizerFamily) {
   NormalizeBySecondMoment({.o = u, .w = moment, .p = u, .beta2 = 0.95f}, *queue_);
   MatrixUpdate(p, u, rates, rates, Tensor(), *queue_);
   const HostTensor upper(DType::kBF16, {2, 4, 4}), mantissa(DType::kU16, {2, 4, 4});
-  CautiousMatrixUpdate({.p = upper, .mantissa = mantissa, .o = u, .lr = rates, .decay = rates},
-                       *queue_);
-  EXPECT_EQ(Names(trace_.Take()),
-            (std::vector<std::string>{"AdamUpdate", "MomentumUpdate", "NormalizeFrobenius",
-                                      "NormalizeBySecondMoment", "MatrixUpdate",
-                                      "CautiousMatrixUpdate"}));
+  SplitMatrixUpdate({.p = upper, .mantissa = mantissa, .o = u, .lr = rates, .decay = rates},
+                    *queue_);
+  EXPECT_EQ(
+      Names(trace_.Take()),
+      (std::vector<std::string>{"AdamUpdate", "MomentumUpdate", "NormalizeFrobenius",
+                                "NormalizeBySecondMoment", "MatrixUpdate", "SplitMatrixUpdate"}));
 }
 
 TEST_F(Tracing, EmbeddingAndHeadFamilies) {

@@ -1,8 +1,8 @@
 // An f32 weight lies in two arrays, its upper and its lower 16 bits. Each product and difference is
 // rounded by itself, so that all instruction sets, and CUDA, give the same bits.
-#include "kernels/cpu/cautious.h"
+#include "kernels/cpu/split_matrix.h"
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/cpu/cautious.cc"
+#define HWY_TARGET_INCLUDE "kernels/cpu/split_matrix.cc"
 #include "hwy/foreach_target.h"  // includes this file again for each target
 //
 #include <algorithm>
@@ -44,7 +44,8 @@ HWY_INLINE void StoreHalves(DU du, VU v, uint16_t* HWY_RESTRICT p, int64_t n) {
   std::memcpy(p, padded, n * sizeof(uint16_t));
 }
 
-void CautiousRange(const CautiousMatrixArgs& args, int64_t matrix, int64_t begin, int64_t size) {
+template <bool cautious>
+void SplitRangeTyped(const SplitMatrixArgs& args, int64_t matrix, int64_t begin, int64_t size) {
   const DF d;
   const DU du;
   // Halves of a number: BF16 is made of its upper 16 bits.
@@ -53,17 +54,27 @@ void CautiousRange(const CautiousMatrixArgs& args, int64_t matrix, int64_t begin
   const BF16* HWY_RESTRICT o = args.o.bf16() + begin;
   const VF lr = hn::Set(d, args.lr.f32()[matrix]);
   const VF decay = hn::Set(d, args.decay.f32()[matrix]);
-  const VF one = hn::Set(d, 1.0f);
   ForEachVec(d, size, [&](int64_t i, int64_t n) {
     const VU upper = hn::ShiftLeft<16>(LoadHalves(du, p + i, n));
     const VF x = hn::BitCast(d, hn::Or(upper, LoadHalves(du, mantissa + i, n)));
     const VF update = LoadAny(d, o + i, n);
-    const VF mask = hn::IfThenElseZero(hn::Ge(hn::Mul(update, x), hn::Zero(d)), one);
-    const VF shrink = hn::Mul(hn::Mul(hn::Mul(x, mask), decay), lr);
-    const VU bits = hn::BitCast(du, hn::Sub(hn::Sub(x, shrink), hn::Mul(update, lr)));
+    VF decayed;
+    if constexpr (cautious) {
+      const auto agrees = hn::Ge(hn::Mul(update, x), hn::Zero(d));
+      const VF mask = hn::IfThenElseZero(agrees, hn::Set(d, 1.0f));
+      decayed = hn::Sub(x, hn::Mul(hn::Mul(hn::Mul(x, mask), decay), lr));
+    } else {
+      decayed = hn::Mul(x, decay);
+    }
+    const VU bits = hn::BitCast(du, hn::Sub(decayed, hn::Mul(update, lr)));
     StoreHalves(du, hn::ShiftRight<16>(bits), p + i, n);
     StoreHalves(du, hn::And(bits, hn::Set(du, 0xFFFFu)), mantissa + i, n);
   });
+}
+
+void SplitRange(const SplitMatrixArgs& args, int64_t matrix, int64_t begin, int64_t size) {
+  args.cautious ? SplitRangeTyped<true>(args, matrix, begin, size)
+                : SplitRangeTyped<false>(args, matrix, begin, size);
 }
 
 }  // namespace
@@ -75,20 +86,20 @@ HWY_AFTER_NAMESPACE();
 namespace kernels {
 namespace {
 
-HWY_EXPORT(CautiousRange);
+HWY_EXPORT(SplitRange);
 
 // Elements of one task, as of the other optimizer ops.
 constexpr int64_t kBlock = 16384;
 
 }  // namespace
 
-void cpu::CautiousMatrixUpdate(const CautiousMatrixArgs& args, ThreadPool& pool) {
+void cpu::SplitMatrixUpdate(const SplitMatrixArgs& args, ThreadPool& pool) {
   const int64_t size = args.p.dim(1) * args.p.dim(2);
   const int64_t blocks = (size + kBlock - 1) / kBlock;
   pool.ParallelFor(args.p.dim(0) * blocks, [&](int64_t task) {
     const int64_t matrix = task / blocks;
     const int64_t begin = task % blocks * kBlock;
-    HWY_DYNAMIC_DISPATCH(CautiousRange)
+    HWY_DYNAMIC_DISPATCH(SplitRange)
     (args, matrix, matrix * size + begin, std::min(kBlock, size - begin));
   });
 }

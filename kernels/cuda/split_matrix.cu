@@ -2,9 +2,9 @@
 // mantissa are read and written, o is read.
 #include <cstdint>
 
-#include "kernels/cuda/cautious.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/optimizer_elementwise.cuh"
+#include "kernels/cuda/split_matrix.h"
 
 namespace kernels::cuda {
 namespace {
@@ -29,17 +29,18 @@ __device__ __forceinline__ void StoreBits(uint16_t* p, const uint32_t (&x)[kQuad
   *reinterpret_cast<uint2*>(p) = v;
 }
 
-struct Cautious {
+template <bool cautious>
+struct Split {
   uint16_t* p;  // bits of bf16: the upper halves
   uint16_t* mantissa;
   const BF16* o;
   const float *lr, *decay;
   int64_t size;  // of a matrix
 
-  float rate, shrink;
+  float rate, factor;
   __device__ void Begin(int64_t matrix) {
     rate = lr[matrix];
-    shrink = decay[matrix];
+    factor = decay[matrix];
     p += matrix * size;
     mantissa += matrix * size;
     o += matrix * size;
@@ -54,9 +55,14 @@ struct Cautious {
 #pragma unroll
     for (int j = 0; j < count; ++j) {
       const float x = __uint_as_float(upper[j] << 16 | lower[j]);
-      const float mask = __fmul_rn(update[j], x) >= 0 ? 1.0f : 0.0f;
-      const float decayed = __fmul_rn(__fmul_rn(__fmul_rn(x, mask), shrink), rate);
-      lower[j] = __float_as_uint(__fsub_rn(__fsub_rn(x, decayed), __fmul_rn(update[j], rate)));
+      float decayed;
+      if constexpr (cautious) {
+        const float mask = __fmul_rn(update[j], x) >= 0 ? 1.0f : 0.0f;
+        decayed = __fsub_rn(x, __fmul_rn(__fmul_rn(__fmul_rn(x, mask), factor), rate));
+      } else {
+        decayed = __fmul_rn(x, factor);
+      }
+      lower[j] = __float_as_uint(__fsub_rn(decayed, __fmul_rn(update[j], rate)));
       upper[j] = lower[j] >> 16;
     }
     StoreBits(p + i, upper);
@@ -64,18 +70,23 @@ struct Cautious {
   }
 };
 
-}  // namespace
-
-void CautiousMatrixUpdate(const CautiousMatrixArgs& args, CudaQueue& queue) {
-  Cautious op;
+template <bool cautious>
+void Launch(const SplitMatrixArgs& args, CudaQueue& queue) {
+  Split<cautious> op;
   op.p = static_cast<uint16_t*>(args.p.data());
   op.mantissa = args.mantissa.u16();
   op.o = args.o.bf16();
   op.lr = args.lr.f32();
   op.decay = args.decay.f32();
   op.size = args.p.dim(1) * args.p.dim(2);
-  LaunchElementwise("CautiousMatrixUpdate", op, args.p.dim(0), op.size, args.guard,
+  LaunchElementwise("SplitMatrixUpdate", op, args.p.dim(0), op.size, args.guard,
                     Aligned({op.p, op.mantissa, op.o}), queue);
+}
+
+}  // namespace
+
+void SplitMatrixUpdate(const SplitMatrixArgs& args, CudaQueue& queue) {
+  args.cautious ? Launch<true>(args, queue) : Launch<false>(args, queue);
 }
 
 }  // namespace kernels::cuda

@@ -1,0 +1,14 @@
+// SplitMatrixUpdate on CUDA. The contract is in kernels/ops/optimizer.h.
+#ifndef KERNELS_CUDA_SPLIT_MATRIX_H_
+#define KERNELS_CUDA_SPLIT_MATRIX_H_
+
+#include "kernels/cuda/cuda_queue.h"
+#include "kernels/ops/optimizer.h"
+
+namespace kernels::cuda {
+
+void SplitMatrixUpdate(const SplitMatrixArgs& args, CudaQueue& queue);
+
+}  // namespace kernels::cuda
+
+#endif  // KERNELS_CUDA_SPLIT_MATRIX_H_
