@@ -14,8 +14,8 @@ namespace {
 
 constexpr size_t kReadAhead = 2;  // batches
 
-// Tokens of the shard that a batch takes, if no document is cut.
-int64_t BatchTokens(const BatchOptions& batch) { return batch.slots * (batch.slot_tokens + 1); }
+// Of all stages.
+BatchMode ModeOf(const LoaderOptions& options) { return options.stages.front().batch.mode; }
 
 // Index of the stage that `step` belongs to.
 size_t StageAt(const LoaderOptions& options, int64_t step) {
@@ -54,6 +54,11 @@ absl::Status ValidateStages(const std::vector<LoaderStage>& stages) {
           "stage ", i, " of the batches begins at step ", stages[i].first_step,
           ", the one before at ", stages[i - 1].first_step, "; their first steps must ascend"));
     }
+    if (stages[i].batch.mode != stages.front().batch.mode) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "stage ", i, " of the batches and the first one differ in mode; where a batch ends is ",
+          "a document's number in one and a token's position in the other"));
+    }
     ABSL_RETURN_IF_ERROR(ValidateBatchOptions(stages[i].batch));
   }
   return absl::OkStatus();
@@ -70,17 +75,18 @@ class ShardTable {
     std::vector<int64_t> bos;
   };
 
-  static absl::StatusOr<std::unique_ptr<ShardTable>> Open(const std::vector<std::string>& files,
-                                                          const TokenMap& token_map) {
-    auto table = std::make_unique<ShardTable>(token_map);
-    for (const std::string& file : files) {
+  static absl::StatusOr<std::unique_ptr<ShardTable>> Open(const LoaderOptions& options) {
+    const bool needs_bos = ModeOf(options) == BatchMode::kDocuments;
+    auto table = std::make_unique<ShardTable>(options.token_map, needs_bos);
+    for (const std::string& file : options.files) {
       ABSL_ASSIGN_OR_RETURN(Shard shard, Shard::Open(file));
       table->entries_.push_back(std::make_unique<Entry>(std::move(shard)));
     }
     return table;
   }
 
-  explicit ShardTable(const TokenMap& token_map) : token_map_(token_map) {}
+  ShardTable(const TokenMap& token_map, bool needs_bos)
+      : token_map_(token_map), needs_bos_(needs_bos) {}
 
   int64_t size() const { return static_cast<int64_t>(entries_.size()); }
   int64_t tokens(int64_t file) const {
@@ -112,7 +118,7 @@ class ShardTable {
   absl::Status Scan(Entry* entry) const {
     ABSL_RETURN_IF_ERROR(token_map_.CheckTokens(entry->shard));
     entry->documents = {entry->shard.tokens(), BosPositions(entry->shard.tokens())};
-    if (entry->documents.bos.empty()) {
+    if (needs_bos_ && entry->documents.bos.empty()) {
       return absl::InvalidArgumentError(absl::StrCat(
           entry->shard.path(), ": no BOS (", kGpt2Bos, ") among its ", entry->shard.tokens().size(),
           " tokens, so no document begins here and all would be skipped; write the "
@@ -122,6 +128,7 @@ class ShardTable {
   }
 
   const TokenMap token_map_;
+  const bool needs_bos_;
   std::vector<std::unique_ptr<Entry>> entries_;
 };
 
@@ -135,7 +142,7 @@ absl::Status CheckLargeEnough(const LoaderOptions& options, int64_t first_step,
   }
   int64_t needed = 0;
   for (size_t i = StageAt(options, first_step); i < options.stages.size(); ++i) {
-    needed = std::max(needed, BatchTokens(options.stages[i].batch));
+    needed = std::max(needed, ShardTokensOfBatch(options.stages[i].batch));
   }
   if (shards.tokens(largest) >= needed) return absl::OkStatus();
   return absl::OutOfRangeError(absl::StrCat(
@@ -152,12 +159,15 @@ absl::Status CheckStart(const LoaderOptions& options, LoaderState start, ShardTa
         " epochs; resume with the files and --epochs of the saved run"));
   }
   ABSL_ASSIGN_OR_RETURN(const ShardTable::Documents* documents, shards->Get(start.file));
-  const int64_t count = static_cast<int64_t>(documents->bos.size());
+  const bool stream = ModeOf(options) == BatchMode::kStream;
+  const int64_t count = static_cast<int64_t>(stream ? documents->tokens.size()  //
+                                                    : documents->bos.size());
   if (start.next_document < 0 || start.next_document > count) {
+    const char* what = stream ? "token" : "document";
     return absl::InvalidArgumentError(
-        absl::StrCat(options.files[start.file], ": the data position to resume at is document ",
-                     start.next_document, ", the file holds ", count,
-                     " documents; resume with the files of the saved run"));
+        absl::StrCat(options.files[start.file], ": the data position to resume at is ", what, " ",
+                     start.next_document, ", the file holds ", count, " ", what,
+                     "s; resume with the files of the saved run"));
   }
   return absl::OkStatus();
 }
@@ -236,8 +246,7 @@ absl::StatusOr<std::unique_ptr<TrainLoader>> TrainLoader::Create(const LoaderOpt
         absl::StrCat("--epochs=", options.epochs, ": must be at least 1"));
   }
   ABSL_RETURN_IF_ERROR(ValidateStages(options.stages));
-  ABSL_ASSIGN_OR_RETURN(std::unique_ptr<ShardTable> shards,
-                        ShardTable::Open(options.files, options.token_map));
+  ABSL_ASSIGN_OR_RETURN(std::unique_ptr<ShardTable> shards, ShardTable::Open(options));
   ABSL_RETURN_IF_ERROR(CheckLargeEnough(options, first_step, *shards));
   ABSL_RETURN_IF_ERROR(CheckStart(options, start, shards.get()));
   std::unique_ptr<TrainLoader> loader(
@@ -307,9 +316,10 @@ absl::Status TrainLoader::ReadFiles() {
 
 absl::Status TrainLoader::ReadShard(LoaderState at, LoaderStats* stats) {
   ABSL_ASSIGN_OR_RETURN(const ShardTable::Documents* documents, shards_->Get(at.file));
+  const bool stream = ModeOf(options_) == BatchMode::kStream;
   const bool from_front = at.next_document == 0;
   const int64_t before = stats->batches;
-  if (from_front) stats->tokens_before_first_bos += documents->bos.front();
+  if (from_front && !stream) stats->tokens_before_first_bos += documents->bos.front();
   while (true) {
     const int64_t step = first_step_ + stats->batches;
     ABSL_ASSIGN_OR_RETURN(const std::optional<BatchPlan> plan,
@@ -325,9 +335,11 @@ absl::Status TrainLoader::ReadShard(LoaderState at, LoaderStats* stats) {
     }
   }
   if (from_front && stats->batches == before) ++stats->shards_skipped;
-  if (at.next_document < static_cast<int64_t>(documents->bos.size())) {
-    stats->tokens_at_shard_ends +=
-        static_cast<int64_t>(documents->tokens.size()) - documents->bos[at.next_document];
+  const int64_t tokens = static_cast<int64_t>(documents->tokens.size());
+  if (stream) {
+    stats->tokens_at_shard_ends += tokens - at.next_document;
+  } else if (at.next_document < static_cast<int64_t>(documents->bos.size())) {
+    stats->tokens_at_shard_ends += tokens - documents->bos[at.next_document];
   }
   return absl::OkStatus();
 }
@@ -353,8 +365,8 @@ absl::Status TrainLoader::CheckEnough(int64_t steps) const {
       steps, " steps need ", InputTokens(options_, first_step_, steps), " training tokens; ",
       options_.files.front(),
       shards_->size() > 1 ? absl::StrCat(" and ", shards_->size() - 1, " more") : "", " hold ",
-      present, " in ", options_.epochs,
-      " epochs from where the run starts, of which whole batches and document limits leave ", found,
+      present, " in ", options_.epochs, " epochs from where the run starts, of which whole batches",
+      ModeOf(options_) == BatchMode::kStream ? "" : " and document limits", " leave ", found,
       " steps with ", InputTokens(options_, first_step_, found),
       " tokens; raise --epochs, lower --steps (at most ", found, ") or give more files"));
 }

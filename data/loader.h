@@ -35,9 +35,10 @@ struct LoaderOptions {
 struct LoaderStats {
   int64_t batches = 0;
   BatchStats documents;
-  int64_t tokens_before_first_bos = 0;  // tails of documents that began in an earlier shard
-  int64_t tokens_at_shard_ends = 0;     // too few for a further batch
-  int64_t shards_skipped = 0;           // too small for a single batch
+  // Tails of documents that began in an earlier shard; none of kStream, which uses them.
+  int64_t tokens_before_first_bos = 0;
+  int64_t tokens_at_shard_ends = 0;  // too few for a further batch
+  int64_t shards_skipped = 0;        // too small for a single batch
 };
 
 class ShardTable;
@@ -50,13 +51,15 @@ class ShardTable;
 // and begins at the document where the batch before ended.
 //
 // At the end of a shard the batch that cannot be filled is dropped as a whole, and the next
-// shard begins. A shard without a single batch is skipped and counted.
+// shard begins. A shard without a single batch is skipped and counted. With BatchMode::kStream
+// positions are tokens instead of documents, and a shard needs no BOS.
 class TrainLoader {
  public:
   // Opens all files and checks their headers; reads the first shard completely. A shard's
   // tokens are checked before it is used: a token outside the vocabulary is DataLoss, a shard
   // without BOS is InvalidArgument. OutOfRange if no file is large enough for one batch of each
-  // stage from `first_step` on, the step of the first batch. CHECKs first_step >= 0.
+  // stage from `first_step` on, the step of the first batch. InvalidArgument if the stages do not
+  // have one mode. CHECKs first_step >= 0.
   static absl::StatusOr<std::unique_ptr<TrainLoader>> Create(const LoaderOptions& options,
                                                              LoaderState start, int64_t first_step);
   ~TrainLoader();

@@ -43,7 +43,7 @@ void ExpectRefused(const std::string& path, absl::StatusCode code,
   }
 }
 
-TEST(Shard, T1_14_Header) {
+TEST(Shard, T1_14_T2_05_Header) {
   const std::string path = Dir("header") + "/a.bin";
   WriteRaw(path, {20240520, 1, 3}, 6);
   const absl::StatusOr<Shard> shard = Shard::Open(path);
@@ -68,7 +68,7 @@ TEST(Shard, WritesWhatItReads) {
   EXPECT_FALSE(WriteShard(dir + "/none/b.bin", tokens).ok());
 }
 
-TEST(Shard, D1_D10_D11_RefusesBadFiles) {
+TEST(Shard, D1_D10_D11_T2_05_RefusesBadFiles) {
   const std::string path = Dir("bad") + "/a.bin";
   const auto data_loss = absl::StatusCode::kDataLoss;
   WriteRaw(path, {20240521, 1, 3}, 6);

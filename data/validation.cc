@@ -61,17 +61,8 @@ absl::Status ValidationStream::CheckBoundaries() const {
 
 SlotBatch ValidationStream::Slot(int j) const {
   CHECK(j >= 0 && j < slots_) << "validation slot " << j << " of " << slots_;
-  const absl::Span<const uint16_t> tokens =
-      shard_.tokens().subspan(j * slot_tokens_, slot_tokens_ + 1);
-  SlotBatch slot;
-  slot.boundaries = {0};
-  for (int64_t t = 0; t < slot_tokens_; ++t) {
-    if (tokens[t] == kGpt2Bos) slot.boundaries.push_back(static_cast<int32_t>(t));
-    slot.inputs.push_back(*token_map_.Map(tokens[t]));
-    slot.targets.push_back(*token_map_.Map(tokens[t + 1]));
-  }
-  slot.boundaries.resize(max_documents_, static_cast<int32_t>(slot_tokens_));
-  return slot;
+  return BuildStreamSlot(shard_.tokens().subspan(j * slot_tokens_, slot_tokens_ + 1),
+                         max_documents_, token_map_);
 }
 
 }  // namespace data

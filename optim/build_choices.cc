@@ -38,6 +38,7 @@ OptimizerConfig WithBuildChoices(OptimizerConfig config) {
   if (Is(kGrouping, "by_label")) config.grouping = Grouping::kByLabel;
   if (Is(kGrouping, "by_shape")) config.grouping = Grouping::kByShape;
   if (Is(kGrouping, "custom_sizing")) config.grouping = Grouping::kCustomSizing;
+  if (Is(kGrouping, "round_robin")) config.grouping = Grouping::kRoundRobin;
   return config;
 }
 

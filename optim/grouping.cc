@@ -36,6 +36,25 @@ std::vector<Group> ByKey(Grouping grouping, const std::vector<ParameterSpec>& sp
   return groups;
 }
 
+std::vector<Group> RoundRobin(const std::vector<ParameterSpec>& specs,
+                              const std::vector<int>& order, size_t ranks) {
+  const auto alike = [&](int a, int b) {
+    return specs[a].size() == specs[b].size() && specs[a].dtype == specs[b].dtype;
+  };
+  std::vector<Group> groups;
+  for (int index : order) {
+    if (groups.empty() || groups.back().members.size() == ranks ||
+        !alike(groups.back().members[0], index)) {
+      groups.push_back(
+          {.name = {},
+           .members = {},
+           .reason = absl::StrCat("at most ", ranks, ", one for each of ", ranks, " ranks")});
+    }
+    groups.back().members.push_back(index);
+  }
+  return groups;
+}
+
 // "attn", "attn+mlp", and a number where that is not unique.
 void NameGroups(const std::vector<ParameterSpec>& specs, std::vector<Group>* groups) {
   std::set<std::string> used;
@@ -62,7 +81,10 @@ std::vector<Group> PlanGroups(Grouping grouping, const std::vector<ParameterSpec
 #else
   CHECK(grouping != Grouping::kCustomSizing) << "built with --//optim:grouping=by_shape";
 #endif
-  if (grouping != Grouping::kCustomSizing) groups = ByKey(grouping, specs, order);
+  if (grouping == Grouping::kRoundRobin) groups = RoundRobin(specs, order, ranks);
+  if (grouping == Grouping::kByShape || grouping == Grouping::kByLabel) {
+    groups = ByKey(grouping, specs, order);
+  }
   NameGroups(specs, &groups);
   return groups;
 }

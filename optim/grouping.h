@@ -4,6 +4,13 @@
 // ceil(n / W) consecutive members; the last ranks may own fewer or none, and what is missing is
 // padding. All kinds of grouping give the same update, since each matrix is orthogonalised by
 // its own view; they differ in padding, in the number of collectives and in balance.
+//
+// Round robin deals the members out: neighbours of equal storage size and dtype, whatever their
+// labels and views, are cut into groups of `ranks`, the last one shorter. On that many ranks, rank
+// r owns the r-th member of each group, members r, r + ranks, ... in all, and the gather of one
+// group runs beside the update of the next. (A last group of one member is cut between the matrices
+// of its view, as any such group.) On fewer ranks it is chunks of a group, as above. From
+// modded-nanogpt's track 2.
 #ifndef OPTIM_GROUPING_H_
 #define OPTIM_GROUPING_H_
 
@@ -23,7 +30,8 @@ struct Group {
 };
 
 // Groups for specs[order[0]], specs[order[1]], ...: the Muon parameters, sorted by the rows of
-// the param table. `ranks` is what custom sizing derives its sizes for.
+// the param table. `ranks` is what custom sizing derives its sizes for, and the size of round
+// robin's groups.
 std::vector<Group> PlanGroups(Grouping grouping, const std::vector<kernels::ParameterSpec>& specs,
                               const std::vector<int>& order, int ranks);
 

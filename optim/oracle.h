@@ -49,6 +49,13 @@ constexpr QuinticRule kNewtonSchulzRule = {1,
                                             {3.4445, -4.7750, 2.0315},
                                             {3.4445, -4.7750, 2.0315},
                                             {3.4445, -4.7750, 2.0315}}};
+constexpr QuinticRule kNewtonSchulzTunedRule = {1,
+                                                1e-7,
+                                                {{4.0848, -6.8946, 2.9270},
+                                                 {3.9505, -6.3029, 2.6377},
+                                                 {3.7418, -5.5913, 2.3037},
+                                                 {2.8769, -3.1427, 1.2046},
+                                                 {2.8366, -3.0525, 1.2012}}};
 constexpr QuinticRule kPolarExpressRule = {
     1.02,
     1e-6,

@@ -3,15 +3,20 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "optim/newton_schulz.h"
+#include "optim/newton_schulz_tuned.h"
 #include "optim/polar_express.h"
 
 namespace optim {
 
 absl::StatusOr<std::unique_ptr<Orthogonalizer>> MakeOrthogonalizer(const std::string& name) {
   if (name == "newton_schulz") return std::unique_ptr<Orthogonalizer>(new NewtonSchulz);
+  if (name == "newton_schulz_tuned") {
+    return std::unique_ptr<Orthogonalizer>(new NewtonSchulzTuned);
+  }
   if (name == "polar_express") return std::unique_ptr<Orthogonalizer>(new PolarExpress);
-  return absl::InvalidArgumentError(absl::StrCat(
-      "no orthogonalizer \"", name, "\" in this build; it has: newton_schulz, polar_express"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("no orthogonalizer \"", name,
+                   "\" in this build; it has: newton_schulz, newton_schulz_tuned, polar_express"));
 }
 
 }  // namespace optim

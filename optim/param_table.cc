@@ -42,6 +42,8 @@ const char* Name(Grouping grouping) {
       return "by_shape";
     case Grouping::kByLabel:
       return "by_label";
+    case Grouping::kRoundRobin:
+      return "round_robin";
   }
   return "?";
 }

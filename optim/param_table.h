@@ -70,7 +70,7 @@ struct ParamRow {
   bool eps_in_bias_correction = false;
 };
 
-enum class Grouping : uint8_t { kCustomSizing, kByShape, kByLabel };
+enum class Grouping : uint8_t { kCustomSizing, kByShape, kByLabel, kRoundRobin };
 
 const char* Name(Rule rule);
 const char* Name(Comms comms);
@@ -81,7 +81,8 @@ struct OptimizerConfig {
   // order of the rows (within a label: in the order of the parameters).
   std::vector<ParamRow> table;
   Grouping grouping = Grouping::kCustomSizing;
-  // Custom sizing derives its group sizes for this number of ranks and keeps them for all.
+  // Custom sizing derives its group sizes for this number of ranks and keeps them for all. Round
+  // robin: the members of a group.
   int grouping_ranks = 8;
   std::string orthogonalizer = "newton_schulz";
   // Both empty: the step of two parts, Adam's reductions, updates and gathers, then the matrices'.

@@ -12,9 +12,24 @@ namespace {
 
 constexpr int kMinLongBlocks = 2;  // half of it is the smallest short window
 
+bool Grows(const WindowSchedule& schedule) { return schedule.grow_to_tokens > 0; }
+
+// Blocks of a growing window. Exact also where v / block_tokens is rounded.
+int64_t GrownBlocks(const WindowSchedule& schedule, const RunLength& run, int64_t step) {
+  const double progress =
+      step >= run.scheduled_steps
+          ? 1
+          : static_cast<double>(step) / static_cast<double>(run.scheduled_steps);
+  const double least = static_cast<double>(schedule.grow_to_tokens) * progress;
+  int64_t blocks = static_cast<int64_t>(least / static_cast<double>(schedule.block_tokens));
+  if (static_cast<double>(blocks * schedule.block_tokens) < least) ++blocks;
+  return std::max<int64_t>(1, blocks);
+}
+
 // Index into long_blocks at a training step; long_blocks.size() in an extension that has a window
-// of its own. Never falls as the step grows.
+// of its own. The number of blocks of a growing window. Never falls as the step grows.
 int64_t Part(const WindowSchedule& schedule, const RunLength& run, int64_t step) {
+  if (Grows(schedule)) return GrownBlocks(schedule, run, step);
   if (schedule.final_in_extension && step >= run.scheduled_steps) {
     return std::ssize(schedule.long_blocks);
   }
@@ -31,22 +46,22 @@ Windows MakeWindows(const WindowSchedule& schedule, int yarn_blocks, int long_bl
           .yarn_blocks = yarn_blocks};
 }
 
-// The first training step of each part of the run and of its extension, or the next part's first
-// for a part without one, run.total() at the end.
+// The first training step of each part that has one, ascending.
 std::vector<int64_t> PartStarts(const WindowSchedule& schedule, const RunLength& run) {
   std::vector<int64_t> starts;
-  for (int64_t part = 0; part <= std::ssize(schedule.long_blocks); ++part) {
-    int64_t low = 0;
+  int64_t start = 0;
+  while (start < run.total()) {
+    starts.push_back(start);
+    const int64_t part = Part(schedule, run, start);
     int64_t high = run.total();
-    while (low < high) {
-      const int64_t middle = low + (high - low) / 2;
-      if (Part(schedule, run, middle) >= part) {
+    while (start < high) {
+      const int64_t middle = start + (high - start) / 2;
+      if (Part(schedule, run, middle) > part) {
         high = middle;
       } else {
-        low = middle + 1;
+        start = middle + 1;
       }
     }
-    starts.push_back(low);
   }
   return starts;
 }
@@ -58,6 +73,20 @@ absl::Status CheckBlocks(const char* field, int blocks) {
                    " blocks; the short window is half of it, so the least is ", kMinLongBlocks));
 }
 
+absl::Status ValidateGrowing(const WindowSchedule& schedule) {
+  constexpr int64_t kMaxTokens = int64_t{1} << 30;  // positions of tokens are int32
+  if (schedule.grow_to_tokens < 0 || schedule.grow_to_tokens > kMaxTokens) {
+    return absl::InvalidArgumentError(absl::StrCat("window schedule: grow_to_tokens is ",
+                                                   schedule.grow_to_tokens,
+                                                   "; it must be from 0 to ", kMaxTokens));
+  }
+  if (schedule.final_in_extension) {
+    return absl::InvalidArgumentError(
+        "window schedule: final_in_extension is set, but a growing window has no final one");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status Validate(const WindowSchedule& schedule) {
@@ -65,6 +94,7 @@ absl::Status Validate(const WindowSchedule& schedule) {
     return absl::InvalidArgumentError(absl::StrCat("window schedule: block_tokens is ",
                                                    schedule.block_tokens, "; it must be positive"));
   }
+  if (schedule.grow_to_tokens != 0) return ValidateGrowing(schedule);
   if (schedule.long_blocks.empty()) {
     return absl::InvalidArgumentError("window schedule: long_blocks is empty");
   }
@@ -85,6 +115,12 @@ absl::Status Validate(const WindowSchedule& schedule) {
 
 Windows WindowsAt(const WindowSchedule& schedule, const RunLength& run, int64_t step) {
   CHECK_GE(step, 0);
+  if (Grows(schedule)) {
+    const int64_t blocks = GrownBlocks(schedule, run, step);
+    return {.short_tokens = blocks / 2 * schedule.block_tokens,
+            .long_tokens = blocks * schedule.block_tokens,
+            .yarn_blocks = 0};
+  }
   if (step >= run.total()) {
     return MakeWindows(schedule, schedule.final_yarn_blocks, schedule.final_long_blocks);
   }
@@ -97,8 +133,6 @@ Windows WindowsAt(const WindowSchedule& schedule, const RunLength& run, int64_t 
 std::vector<int64_t> WindowChanges(const WindowSchedule& schedule, const RunLength& run) {
   std::vector<int64_t> changes = PartStarts(schedule, run);
   changes.push_back(run.total());
-  const auto [first, last] = std::ranges::unique(changes);
-  changes.erase(first, last);
   std::erase_if(changes, [&](int64_t step) {
     return step == 0 || WindowsAt(schedule, run, step) == WindowsAt(schedule, run, step - 1);
   });
@@ -107,6 +141,7 @@ std::vector<int64_t> WindowChanges(const WindowSchedule& schedule, const RunLeng
 
 std::vector<int> YarnHistory(const WindowSchedule& schedule, const RunLength& run, int64_t step) {
   CHECK_GE(step, 0);
+  if (Grows(schedule)) return {0};
   std::vector<int> history = {schedule.long_blocks.front()};
   std::vector<int64_t> changes = WindowChanges(schedule, run);
   changes.insert(changes.begin(), 0);  // a run of 0 steps opens with the final windows
