@@ -31,7 +31,8 @@ void AttentionActivations::Plan(const GptConfig& config, const PassShape& shape,
   memory.Add(&q, "attn q", DType::kBF16, {slots, tokens, dim});
   memory.Add(&k, "attn k", DType::kBF16, {slots, tokens, dim});
   memory.Add(&v, "attn v", DType::kBF16, {slots, tokens, dim});
-  memory.Add(&inv_rms, "attn inv_rms", DType::kF32, {slots, tokens, 2 * config.heads});
+  const int normed = config.style == WeightStyle::kPerLayerBf16 ? 3 : 2;  // of q, k, v
+  memory.Add(&inv_rms, "attn inv_rms", DType::kF32, {slots, tokens, normed * config.heads});
   memory.Add(&o, "attn o", DType::kBF16, {slots, tokens, dim});
   memory.Add(&lse, "attn lse", DType::kF32, {slots, config.heads, tokens});
 }
@@ -63,6 +64,7 @@ kernels::QkvArgs AttentionBlock::Qkv(const PassInput& input, const AttentionWeig
   args.k = saved.k;
   args.v = saved.v;
   args.inv_rms = saved.inv_rms;
+  args.norm_value = config_.style == WeightStyle::kPerLayerBf16;
   return args;
 }
 
@@ -101,6 +103,7 @@ kernels::AttentionArgs AttentionBlock::Attend(const PassInput& input,
   args.boundaries = layer_.paired_heads ? input.paired_boundaries : input.boundaries;
   args.heads = static_cast<int>(config_.heads) / sequences;
   args.window_tokens = layer_.long_window ? input.long_window_tokens : input.short_window_tokens;
+  args.window_block = config_.window_block;
   args.scale = input.attention_scale;
   args.o = Rows(saved.o);
   args.lse = saved.lse.Reshape({saved.lse.dim(0), args.heads, args.q.dim(1)});
@@ -120,8 +123,18 @@ void AttentionBlock::Forward(const PassInput& input, const AttentionWeights& wei
     kernels::QkvSplitNormRotary(Qkv(input, weights, saved), queue);
   }
   kernels::Attention(Attend(input, saved), queue);
+  const Tensor heads = Gated(weights, u, saved, scratch, queue);
+  kernels::MatMul(heads, o_w, out, {.trans_b = true, .beta = 1.0f}, residual, queue);
+}
+
+// What the O product reads: in backward the gated output is cheaper to compute again than to keep
+// for every layer.
+Tensor AttentionBlock::Gated(const AttentionWeights& weights, Tensor u,
+                             const AttentionActivations& saved, AttentionScratch& scratch,
+                             Queue& queue) const {
+  if (!weights.gate.value) return saved.o;
   kernels::HeadGate(saved.o, u, weights.gate.value, scratch.gated, queue);
-  kernels::MatMul(scratch.gated, o_w, out, {.trans_b = true, .beta = 1.0f}, residual, queue);
+  return scratch.gated;
 }
 
 void AttentionBlock::Backward(const PassInput& input, const AttentionWeights& weights, Tensor u,
@@ -131,12 +144,12 @@ void AttentionBlock::Backward(const PassInput& input, const AttentionWeights& we
   const int64_t dim = config_.dim;
   const Tensor qkv_w = weights.qkvo.value.Slice(0, 3 * dim);
   const Tensor o_w = weights.qkvo.value.Slice(3 * dim, dim);
-  // The gated output is cheaper to compute again than to keep for every layer.
-  kernels::HeadGate(saved.o, u, weights.gate.value, scratch.gated, queue);
-  StackGrad(dout, scratch.gated, weights.qkvo.grad, 3 * dim, queue);
+  StackGrad(dout, Gated(weights, u, saved, scratch, queue), weights.qkvo.grad, 3 * dim, queue);
   kernels::MatMul(dout, o_w, scratch.d_o, {}, queue);
-  kernels::HeadGateGrad(scratch.d_o, saved.o, u, weights.gate.value, scratch.d_o, du_head,
-                        weights.gate.grad, queue);
+  if (weights.gate.value) {
+    kernels::HeadGateGrad(scratch.d_o, saved.o, u, weights.gate.value, scratch.d_o, du_head,
+                          weights.gate.grad, queue);
+  }
   const kernels::AttentionArgs attention = Attend(input, saved);
   kernels::AttentionGrad(attention, Rows(scratch.d_o), scratch.delta.Reshape(attention.lse.dims()),
                          Rows(scratch.dq), Rows(scratch.dk), Rows(scratch.dv), queue);
@@ -148,7 +161,7 @@ void AttentionBlock::Backward(const PassInput& input, const AttentionWeights& we
 void AttentionBlock::BackwardQkv(const PassInput& input, const AttentionWeights& weights, Tensor u,
                                  const AttentionActivations& saved, AttentionScratch& scratch,
                                  Tensor du_head, Tensor dvalue_rows, Queue& queue) const {
-  if (config_.style == WeightStyle::kPerLayer) {
+  if (config_.style != WeightStyle::kBanks) {
     kernels::QkvSplitNormRotaryGrad(Qkv(input, weights, saved), scratch.dq, scratch.dk, scratch.dv,
                                     scratch.dqkv, dvalue_rows, weights.scalars.grad, queue);
     return;

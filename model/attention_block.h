@@ -13,7 +13,7 @@ namespace model {
 
 struct AttentionWeights {
   Weight qkvo;         // bf16 [4 D, D]: Q, K, V, O, each [out, in]
-  Weight gate;         // bf16 [heads, gate_features]
+  Weight gate;         // bf16 [heads, gate_features], or empty
   Weight scalars;      // all of the model's
   Weight value_table;  // bf16 [V, D], or empty
   Weight value_gate;   // bf16 [heads, gate_features], with banks and a value table
@@ -23,7 +23,7 @@ struct AttentionWeights {
 struct AttentionActivations {
   kernels::Tensor qkv;      // bf16 [slots, T, 3 D]
   kernels::Tensor q, k, v;  // bf16 [slots, T, D]
-  kernels::Tensor inv_rms;  // f32 [slots, T, 2 heads]
+  kernels::Tensor inv_rms;  // f32 [slots, T, 2 heads], or 3 with v's
   kernels::Tensor o;        // bf16 [slots, T, D]
   kernels::Tensor lse;      // f32 [slots, heads, T]
   void Plan(const GptConfig& config, const PassShape& shape, PassMemory& memory);
@@ -53,7 +53,7 @@ class AttentionBlock {
 
   // From dout: adds to the weights' gradients, and writes
   //   du       bf16 [slots, T, D]               by way of the QKV product
-  //   du_head  f32 [slots, T, gate_features]    by way of the gate
+  //   du_head  f32 [slots, T, gate_features]    by way of the gate; untouched without one
   //   dvalue_rows  bf16 [slots, T, D], added to: the value table's rows; empty without a table
   void Backward(const PassInput& input, const AttentionWeights& weights, kernels::Tensor u,
                 const AttentionActivations& saved, AttentionScratch& scratch, kernels::Tensor dout,
@@ -66,6 +66,9 @@ class AttentionBlock {
   kernels::GatedQkvArgs GatedQkv(const PassInput& input, const AttentionWeights& weights,
                                  kernels::Tensor u, const AttentionActivations& saved) const;
   kernels::AttentionArgs Attend(const PassInput& input, const AttentionActivations& saved) const;
+  kernels::Tensor Gated(const AttentionWeights& weights, kernels::Tensor u,
+                        const AttentionActivations& saved, AttentionScratch& scratch,
+                        kernels::Queue& queue) const;
   // As attention sees it: [slots, 2 T, D / 2] with paired heads.
   kernels::Tensor Rows(kernels::Tensor x) const;
   void BackwardQkv(const PassInput& input, const AttentionWeights& weights, kernels::Tensor u,

@@ -11,6 +11,7 @@ namespace model {
 namespace {
 
 int LayerCount(const GptConfig& config) { return static_cast<int>(config.layers.size()); }
+bool IsBf16(const GptConfig& config) { return config.style == WeightStyle::kPerLayerBf16; }
 bool HasBanks(const GptConfig& config) { return config.style == WeightStyle::kBanks; }
 
 absl::Status ValidateSizes(const GptConfig& config) {
@@ -35,6 +36,15 @@ absl::Status ValidateSizes(const GptConfig& config) {
     return absl::InvalidArgumentError(absl::StrCat("model: loss_weights ", config.loss_weights,
                                                    " must be in [0, ", kernels::kMaxLossWeights,
                                                    "]"));
+  }
+  if (config.embedding_rows < 0 || config.embedding_rows > config.vocab_size) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("model: embedding_rows ", config.embedding_rows,
+                     " must be in [0, vocab_size = ", config.vocab_size, "]"));
+  }
+  if (IsBf16(config) && (config.fp8_head || config.backout_layer != -1)) {
+    return absl::InvalidArgumentError(
+        "model: kPerLayerBf16 has neither an fp8 head nor a backout layer");
   }
   if (!(config.softcap > 0) || !(config.softcap_temperature > 0)) {
     return absl::InvalidArgumentError(
@@ -168,6 +178,36 @@ absl::StatusOr<GptConfig> FixMuonLRConfig(const GptSize& size) {
   return config;
 }
 
+absl::StatusOr<GptConfig> Record7Config(const GptSize& size, int64_t embedding_rows) {
+  GptConfig config;
+  config.style = WeightStyle::kPerLayerBf16;
+  config.vocab_size = size.vocab_size;
+  config.embedding_rows = embedding_rows;
+  config.dim = size.dim;
+  config.mlp_dim = size.mlp_dim;
+  config.heads = size.heads;
+  config.head_dim = size.head_dim;
+  config.layers.resize(16);
+  config.layers[7].attention = false;
+  for (int i : {0, 4, 11, 15}) config.layers[i].long_window = true;
+  for (int k = 0; k < 3; ++k) {
+    config.layers[k].value_embedding = config.layers[13 + k].value_embedding = k;
+  }
+  config.layers[9].skip_from = 6;
+  config.layers[10].skip_from = 4;
+  config.layers[11].skip_from = 2;
+  config.window_block = 128;
+  config.softcap_kind = kernels::SoftCap::kIsru;
+  config.softcap = 15.0f;
+  config.fp8_head = false;
+  ABSL_RETURN_IF_ERROR(Validate(config));
+  return config;
+}
+
+int64_t EmbeddingRows(const GptConfig& config) {
+  return config.embedding_rows > 0 ? config.embedding_rows : config.vocab_size;
+}
+
 absl::StatusOr<GptConfig> UnifiedConfig(const GptSize& size) {
   GptConfig config;
   config.style = WeightStyle::kBanks;
@@ -216,6 +256,7 @@ kernels::HeadPrecision TrainingHeadPrecision(const GptConfig& config) {
 }
 
 int SkipScalar(const GptConfig& config, int layer) {
+  if (IsBf16(config)) return config.layers[layer].skip_from;
   return HasBanks(config) ? 3 * LayerCount(config) + 2 : layer - LayerCount(config) / 2;
 }
 int BlockLambda(const GptConfig& config, int layer) {
@@ -234,7 +275,9 @@ int BackoutLambda(const GptConfig& config) { return SmearLambda(config) + 1; }
 
 int64_t ScalarCount(const GptConfig& config, int64_t multiple) {
   int64_t count = 6 * LayerCount(config);
-  if (HasBanks(config)) {
+  if (IsBf16(config)) {
+    count = 5 * LayerCount(config);
+  } else if (HasBanks(config)) {
     count = 3 * LayerCount(config) + 3;
   } else if (config.backout_layer >= 0) {
     count = 5 * LayerCount(config) + 2;

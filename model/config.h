@@ -23,6 +23,14 @@ enum class WeightStyle : uint8_t {
   // by a gate per token and head; the one skip connection has a gate per token. x0's weights are a
   // parameter of their own. The output head is stored [D, V].
   kBanks,
+  // modded-nanogpt's track 2, record of 2025-04-16. A parameter for each part of each layer, hidden
+  // matrices in bf16, the head in f32, of which products read a bf16 copy. Rotary and values as
+  // with
+  // kPerLayer, but v is normalised first and the tables are f32. Attention reads the stream without
+  // a norm and has no gate, the embedding no smear; skip connections are weighed by plain scalars
+  // of
+  // their sources.
+  kPerLayerBf16,
 };
 
 struct LayerConfig {
@@ -42,7 +50,8 @@ struct LayerConfig {
 
 struct GptConfig {
   WeightStyle style = WeightStyle::kPerLayer;
-  int64_t vocab_size = 0;  // padded: the padding ids take part in the softmax
+  int64_t vocab_size = 0;      // padded: the padding ids take part in the softmax
+  int64_t embedding_rows = 0;  // of embedding tables; 0: vocab_size
   int64_t dim = 0;
   int64_t mlp_dim = 0;
   int64_t heads = 0;
@@ -50,6 +59,10 @@ struct GptConfig {
   int64_t gate_features = 12;  // features that the smear gate and the attention gates read
   int64_t value_embeddings = 3;
   std::vector<LayerConfig> layers;
+  // Tokens of the blocks that attention windows are made of; 0: windows are of single tokens. See
+  // kernels::AttentionArgs.
+  int64_t window_block = 0;
+  kernels::SoftCap softcap_kind = kernels::SoftCap::kSigmoid;
   float softcap = 30.0f;
   float softcap_temperature = 7.5f;
   float softcap_shift = 0.0f;
@@ -85,6 +98,13 @@ absl::StatusOr<GptConfig> FixMuonLRConfig(const GptSize& size);
 // layers. `layers` of the size is not read.
 absl::StatusOr<GptConfig> UnifiedConfig(const GptSize& size);
 
+// The record of 2025-04-16 of track 2 (GPT-2 Medium), at any width; its layer table is written for
+// 16 layers. `embedding_rows`: as in GptConfig.
+absl::StatusOr<GptConfig> Record7Config(const GptSize& size, int64_t embedding_rows);
+
+// Of the embedding tables.
+int64_t EmbeddingRows(const GptConfig& config);
+
 // Whether some layer has paired heads, and rotary tables so twice as many positions as tokens.
 bool HasPairedHeads(const GptConfig& config);
 
@@ -103,6 +123,7 @@ kernels::HeadPrecision TrainingHeadPrecision(const GptConfig& config);
 //   [0, n)      weights of the residual stream;  x0's are the parameter x0_lambdas
 //   [n, 3n)     two factors a layer: of Q, K, V and of O
 //   [3n], [3n + 1], [3n + 2]   smear lambda, backout lambda, skip weight
+// With kPerLayerBf16 as at the top, but [0, n) are skip weights by their source, and 5n is the end.
 // A pass of a model with banks reads `scalars` and x0_lambdas as one table, one after the other:
 // the indices are places in it.
 int SkipScalar(const GptConfig& config, int layer);
@@ -112,8 +133,8 @@ int WeightFactor(const GptConfig& config, int layer);  // kBanks: of Q, K, V; th
 int AttentionLambda(const GptConfig& config, int layer);
 int SmearLambda(const GptConfig& config);
 int BackoutLambda(const GptConfig& config);
-// 5n + 2 with a backout, else 6n, with banks 3n + 3; rounded up to a multiple of `multiple`. The
-// padding holds ones.
+// 5n + 2 with a backout, else 6n, with banks 3n + 3, with kPerLayerBf16 5n; rounded up to a
+// multiple of `multiple`. The padding holds ones.
 int64_t ScalarCount(const GptConfig& config, int64_t multiple = 1);
 
 // Elements of the hidden matrices: QKVO of each attention layer, two of each MLP.

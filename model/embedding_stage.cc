@@ -16,9 +16,13 @@ kernels::EmbedSmearNormArgs Args(const GptConfig& config, const PassInput& input
   kernels::EmbedSmearNormArgs args;
   args.tokens = input.tokens;
   args.table = weights.embed.value;
-  args.smear_w = weights.smear_gate.value;
-  args.scalars = weights.scalars.value;
-  args.smear_lambda = SmearLambda(config);
+  if (weights.smear_gate.value) {
+    args.smear_w = weights.smear_gate.value;
+    args.scalars = weights.scalars.value;
+    args.smear_lambda = SmearLambda(config);
+  } else {
+    args.smear_lambda = -1;
+  }
   args.x0 = x0;
   args.inv_rms = inv_rms;
   return args;
@@ -38,7 +42,7 @@ void EmbeddingStage::Plan(const PassShape& shape, const Queue& queue, PassMemory
     memory.Add(&dvalue_rows_[k], absl::StrCat("dvalue_rows ", k), DType::kBF16, stream);
   }
   const int64_t bytes = kernels::EmbeddingGradWorkspaceBytes(
-      shape.slots, shape.slot_tokens, config_.vocab_size, config_.dim, queue);
+      shape.slots, shape.slot_tokens, EmbeddingRows(config_), config_.dim, queue);
   if (bytes > 0) memory.Add(&workspace_, "embedding workspace", DType::kF32, {(bytes + 3) / 4});
 }
 
@@ -54,9 +58,10 @@ void EmbeddingStage::ZeroGradients(Queue& queue) const {
 
 void EmbeddingStage::Backward(const PassInput& input, const PassWeights& weights,
                               Queue& queue) const {
-  const int64_t vocab = config_.vocab_size, dim = config_.dim;
+  const int64_t vocab = EmbeddingRows(config_), dim = config_.dim;
   kernels::EmbedSmearNormGrad(Args(config_, input, weights, x0_, inv_rms_), dx0_, de_,
-                              weights.smear_gate.grad, weights.scalars.grad, queue);
+                              weights.smear_gate.grad,
+                              weights.smear_gate.value ? weights.scalars.grad : Tensor(), queue);
   kernels::EmbeddingGrad(input.tokens, de_, weights.embed.grad.Reshape({-1, vocab, dim}),
                          workspace_, queue);
   for (size_t k = 0; k < dvalue_rows_.size(); ++k) {

@@ -55,10 +55,12 @@ void Gpt::ForwardLayer(int layer, const PassInput& input, const PassWeights& wei
     in = m.skipped;
     saved = Tensor();
   }
-  kernels::MixNorm(in, embedding_.x0(), saved, weights.scalars.value, Mix(layer), stream, m.u,
-                   m.inv_rms, queue);
+  const bool plain = has.attention && !NormsBeforeAttention();
+  const Tensor mixed = plain ? m.u : stream;
+  kernels::MixNorm(in, embedding_.x0(), saved, weights.scalars.value, Mix(layer), mixed,
+                   plain ? Tensor() : m.u, plain ? Tensor() : m.inv_rms, queue);
   if (has.attention) {
-    attention_[layer].Forward(input, w.attention, m.u, stream, m.attention, scratch_.attention,
+    attention_[layer].Forward(input, w.attention, m.u, mixed, m.attention, scratch_.attention,
                               has.mlp ? stream : out, queue);
   }
   if (has.mlp) {
@@ -106,10 +108,14 @@ void Gpt::BackwardMix(int layer, const PassWeights& weights, Queue& queue) {
 
   kernels::MixNormGradArgs args;
   args.dresidual = scratch_.dx;
-  args.du = scratch_.du;
-  if (has.attention) args.du_head = scratch_.du_head;
-  args.u = m.u;
-  args.inv_rms = m.inv_rms;
+  if (has.attention && !NormsBeforeAttention()) {
+    kernels::Add(scratch_.du, scratch_.dx, queue);  // both ways begin at the mixed stream
+  } else {
+    args.du = scratch_.du;
+    if (has.attention) args.du_head = scratch_.du_head;
+    args.u = m.u;
+    args.inv_rms = m.inv_rms;
+  }
   const bool gated = HasGatedSkip(layer);
   args.x = gated ? m.skipped : StreamInto(layer);
   args.x0 = embedding_.x0();
@@ -202,6 +208,7 @@ kernels::MixScalars Gpt::Mix(int layer) const {
   which.lambda_x = BlockLambda(config_, layer);
   which.lambda_x0 = X0Lambda(config_, layer);
   if (config_.layers[layer].skip_from >= 0 && !has_banks()) which.skip = SkipScalar(config_, layer);
+  which.skip_is_weight = config_.style == WeightStyle::kPerLayerBf16;
   return which;
 }
 

@@ -77,7 +77,8 @@ class Gpt {
  private:
   // What one layer leaves for backward. Without backward all layers share the first.
   struct LayerMemory {
-    kernels::Tensor u, inv_rms;  // rms of the mixed stream
+    // What the layer's first half reads: rms of the mixed stream, or that stream.
+    kernels::Tensor u, inv_rms;
     AttentionActivations attention;
     kernels::Tensor skipped;             // the stream after a gated skip connection
     kernels::Tensor mlp_u, mlp_inv_rms;  // rms of the stream after attention
@@ -91,6 +92,8 @@ class Gpt {
     kernels::Tensor da;       // bf16 [slots, T, hidden]
   };
 
+  // Whether a layer's attention reads the norm of the mixed stream, or the stream itself.
+  bool NormsBeforeAttention() const { return config_.style != WeightStyle::kPerLayerBf16; }
   bool has_banks() const { return config_.style == WeightStyle::kBanks; }
   bool HasGatedSkip(int layer) const { return has_banks() && config_.layers[layer].skip_from >= 0; }
   void PlanLayer(int layer, PassMemory& memory);

@@ -1,5 +1,5 @@
 // The whole model against torch's autograd in float64 (testdata/make_fixture.py and
-// make_unified_fixture.py).
+// make_unified_fixture.py, make_record7_fixture.py).
 #include <cmath>
 #include <fstream>
 #include <memory>
@@ -28,11 +28,13 @@ struct Case {
 };
 
 constexpr char kRecordA[] = "model/testdata/small_gpt.bin";
+constexpr char kRecord7[] = "model/testdata/small_record7.bin";
 constexpr char kRecordC[] = "model/testdata/small_unified.bin";
 constexpr char kRecordB[] = "model/testdata/small_gpt_backout.bin";
 const Case kCases[] = {{"Bf16", kRecordA, testing::SmallConfig, false, 0.04},
                        {"Fp8", kRecordA, testing::SmallConfig, true, 0.04},
                        {"Backout", kRecordB, testing::SmallBackoutConfig, false, 0.065},
+                       {"Record7", kRecord7, testing::SmallRecord7Config, false, 0.04},
                        {"UnifiedBf16", kRecordC, testing::SmallUnifiedConfig, false, 0.04},
                        {"UnifiedFp8", kRecordC, testing::SmallUnifiedConfig, true, 0.04}};
 

@@ -46,6 +46,11 @@ void Gpt::PlanWeights(PassMemory& memory) {
     return;
   }
   rounded_.resize(specs.size());
+  if (config_.style == WeightStyle::kPerLayerBf16) {
+    const kernels::ParameterSpec& head = specs[layout_.lm_head];
+    memory.Add(&rounded_[layout_.lm_head], "lm_head bf16", DType::kBF16, head.shape);
+    return;
+  }
   for (const LayerParameters& layer : layout_.layers) {
     for (int index : {layer.qkvo, layer.c_fc, layer.c_proj}) {
       if (index < 0) continue;

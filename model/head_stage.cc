@@ -24,6 +24,7 @@ kernels::HeadArgs HeadStage::Args(const Weight& lm_head) const {
   args.x = hidden_;
   args.w = lm_head.value;
   args.w_transposed = config_.style == WeightStyle::kBanks;
+  args.softcap_kind = config_.softcap_kind;
   args.softcap = config_.softcap;
   args.softcap_temperature = config_.softcap_temperature;
   args.softcap_shift = config_.softcap_shift;

@@ -140,6 +140,7 @@ std::vector<float> InitialScalars(const GptConfig& config, int64_t multiple) {
   std::vector<float> scalars(ScalarCount(config, multiple), 0.0f);
   const int layers = static_cast<int>(config.layers.size());
   const bool banks = config.style == WeightStyle::kBanks;
+  const float skip = config.style == WeightStyle::kPerLayerBf16 ? 1.0f : -1.5f;
   for (int i = 0; i < layers; ++i) {
     if (banks) {
       scalars[BlockLambda(config, i)] = 1.1f;
@@ -147,7 +148,7 @@ std::vector<float> InitialScalars(const GptConfig& config, int64_t multiple) {
       scalars[WeightFactor(config, i) + 1] = 1.0f;
       continue;
     }
-    scalars[i] = -1.5f;
+    scalars[i] = skip;
     scalars[BlockLambda(config, i)] = 1.0f;
     scalars[AttentionLambda(config, i)] = 0.5f;
     scalars[AttentionLambda(config, i) + 1] = 0.5f;

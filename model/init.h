@@ -17,6 +17,7 @@ namespace model {
 //   O, c_proj, both gates, lm_head   zero
 //   scalars               skip weights -1.5; block lambdas (1, 0); attention lambdas (0.5, 0.5);
 //                         backout lambda 0.5; all else 0
+// With kPerLayerBf16 the same, rounded to bf16; skip weights 1.
 // With banks:
 //   lm_head               N(0, 0.005^2);  embed its transpose
 //   Q, K, V               uniform in [-b, b), b = sqrt(3 / dim); c_fc with b / 2, padding slots too

@@ -13,25 +13,33 @@ void MlpActivations::Plan(const GptConfig& config, const PassShape& shape, PassM
   memory.Add(&b, "mlp b", DType::kBF16, {shape.slots, shape.slot_tokens, config.mlp_dim});
 }
 
+namespace {
+
+// dw += the weight's gradient in the weight's orientation: of `hidden` [slots, T, hidden] and `dim`
+// [slots, T, D], whichever are the inputs and which the outputs' gradients.
+void AddGradient(Tensor hidden, Tensor dim, kernels::HiddenDim orientation, Tensor dw,
+                 Queue& queue) {
+  const bool rows = orientation == kernels::HiddenDim::kRows;
+  const Tensor first = rows ? hidden : dim, second = rows ? dim : hidden;
+  kernels::WeightGrad(first, second, dw.Reshape({-1, first.cols(), second.cols()}), queue);
+}
+
+}  // namespace
+
 void MlpForward(const MlpWeights& weights, Tensor u, Tensor residual, MlpActivations& saved,
                 Tensor out, Queue& queue) {
-  const bool rows = weights.hidden == kernels::HiddenDim::kRows;
-  kernels::LinearRelu2(u, weights.c_fc.value, weights.hidden, saved.a, saved.b, queue);
+  const bool rows = weights.proj_hidden == kernels::HiddenDim::kRows;
+  kernels::LinearRelu2(u, weights.c_fc.value, weights.fc_hidden, saved.a, saved.b, queue);
   kernels::MatMul(saved.b, weights.c_proj.value, out, {.trans_b = !rows, .beta = 1.0f}, residual,
                   queue);
 }
 
 void MlpBackward(const MlpWeights& weights, Tensor u, const MlpActivations& saved, Tensor dout,
                  Tensor da, Tensor du, Queue& queue) {
-  const int64_t dim = u.cols(), hidden = saved.a.cols();
-  const bool rows = weights.hidden == kernels::HiddenDim::kRows;
-  const std::vector<int64_t> shape = {-1, rows ? hidden : dim, rows ? dim : hidden};
-  const Tensor dc_proj = weights.c_proj.grad.Reshape(shape);
-  const Tensor dc_fc = weights.c_fc.grad.Reshape(shape);
-  // The gradients have the weights' orientation: hidden leads or comes last.
-  kernels::WeightGrad(rows ? saved.b : dout, rows ? dout : saved.b, dc_proj, queue);
-  kernels::LinearRelu2Grad(dout, weights.c_proj.value, weights.hidden, saved.a, da, queue);
-  kernels::WeightGrad(rows ? da : u, rows ? u : da, dc_fc, queue);
+  const bool rows = weights.fc_hidden == kernels::HiddenDim::kRows;
+  AddGradient(saved.b, dout, weights.proj_hidden, weights.c_proj.grad, queue);
+  kernels::LinearRelu2Grad(dout, weights.c_proj.value, weights.proj_hidden, saved.a, da, queue);
+  AddGradient(da, u, weights.fc_hidden, weights.c_fc.grad, queue);
   kernels::MatMul(da, weights.c_fc.value, du, {.trans_b = !rows}, queue);
 }
 

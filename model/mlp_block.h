@@ -9,12 +9,13 @@
 
 namespace model {
 
-// bf16 [D, hidden], c_fc as [in, out] and c_proj as [out, in]; or with HiddenDim::kRows both
-// [hidden, D].
+// bf16. With HiddenDim::kColumns c_fc is [D, hidden], that is [in, out], and c_proj [D, hidden],
+// that is [out, in]; with kRows either is [hidden, D].
 struct MlpWeights {
   Weight c_fc;
   Weight c_proj;
-  kernels::HiddenDim hidden = kernels::HiddenDim::kColumns;
+  kernels::HiddenDim fc_hidden = kernels::HiddenDim::kColumns;
+  kernels::HiddenDim proj_hidden = kernels::HiddenDim::kColumns;
 };
 
 // What forward leaves for backward: a = u c_fc and b = max(a, 0)^2, bf16 [slots, T, hidden].

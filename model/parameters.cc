@@ -36,15 +36,22 @@ class Declarer {
     ParameterSpec scalars{"scalars", "scalars", {ScalarCount(config_)}, DType::kF32};
     scalars.cols = ScalarCount(config_);
     layout.scalars = Add(std::move(scalars));
-    layout.embed = Matrix("embed.weight", "embed", DType::kBF16, vocab, dim);
-    layout.smear_gate =
-        Matrix("smear_gate.weight", "smear_gate", DType::kBF16, 1, config_.gate_features);
+    const bool bf16 = config_.style == WeightStyle::kPerLayerBf16;
+    const int64_t rows = EmbeddingRows(config_);
+    layout.embed = Matrix("embed.weight", "embed", DType::kBF16, rows, dim);
+    if (!bf16) {
+      layout.smear_gate =
+          Matrix("smear_gate.weight", "smear_gate", DType::kBF16, 1, config_.gate_features);
+    }
     for (int k = 0; k < config_.value_embeddings; ++k) {
       layout.value_embeds.push_back(Matrix(absl::StrCat("value_embeds.", k, ".weight"),
-                                           "value_embed", DType::kBF16, vocab, dim));
+                                           "value_embed", DType::kBF16, rows, dim));
     }
-    for (size_t i = 0; i < config_.layers.size(); ++i) layout.layers.push_back(Layer(i));
-    layout.lm_head = Matrix("lm_head.weight", "lm_head", DType::kBF16, vocab, dim);
+    for (size_t i = 0; i < config_.layers.size(); ++i) {
+      layout.layers.push_back(bf16 ? Bf16Layer(i) : Layer(i));
+    }
+    layout.lm_head = bf16 ? Matrix("lm_head_w", "lm_head", DType::kF32, vocab, dim)
+                          : Matrix("lm_head.weight", "lm_head", DType::kBF16, vocab, dim);
     return std::move(result_);
   }
 
@@ -86,6 +93,20 @@ class Declarer {
     if (config_.layers[index].mlp) {
       layer.c_fc = Matrix(block + "mlp.c_fc", "mlp", DType::kF32, dim, mlp_dim);
       layer.c_proj = Matrix(block + "mlp.c_proj", "mlp", DType::kF32, dim, mlp_dim);
+    }
+    return layer;
+  }
+
+  LayerParameters Bf16Layer(size_t index) {
+    LayerParameters layer;
+    const std::string block = absl::StrCat("blocks.", index, ".");
+    const int64_t dim = config_.dim, mlp_dim = config_.mlp_dim;
+    if (config_.layers[index].attention) {
+      layer.qkvo = Add({block + "attn.qkvo_w", "attn", {4, dim, dim}, DType::kBF16, 4, dim, dim});
+    }
+    if (config_.layers[index].mlp) {
+      layer.c_fc = Matrix(block + "mlp.fc_w", "fc", DType::kBF16, mlp_dim, dim);
+      layer.c_proj = Matrix(block + "mlp.proj_w", "proj", DType::kBF16, dim, mlp_dim);
     }
     return layer;
   }

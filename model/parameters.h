@@ -23,6 +23,9 @@ namespace model {
 // qkvo_w is stored as [dim, 4 dim] and is four row-major [out, in] matrices Q, K, V, O one after
 // the other. c_fc is [in, out], c_proj [out, in].
 //
+// With kPerLayerBf16 there are no gates and no smear; blocks.{i}.attn.qkvo_w is [4, dim, dim],
+// blocks.{i}.mlp.fc_w [fc] and proj_w [proj] are both [out, in], lm_head_w is f32 [vocab, dim].
+//
 // With banks, all bf16 but for the two f32 ones, labels in brackets:
 //   attn_bank [attn]  [attention layers, 4 dim, dim]: Q, K, V, O of each, [out, in]
 //   mlp_bank [mlp]    [MLP slots, 2, hidden, dim]: c_fc [out, in] and c_proj [in, out]; layer i is

@@ -50,6 +50,12 @@ PassWeights ViewWeights(const GptConfig& config, const ParameterLayout& layout,
     if (table >= 0) layer.attention.value_table = weights.value_embeds[table];
     layer.mlp.c_fc = view(at.c_fc);
     layer.mlp.c_proj = view(at.c_proj);
+    if (config.style == WeightStyle::kPerLayerBf16) {  // both [out, in]
+      layer.mlp.fc_hidden = kernels::HiddenDim::kRows;
+      if (layer.attention.qkvo.value) {
+        layer.attention.qkvo.value = layer.attention.qkvo.value.Reshape({-1, config.dim});
+      }
+    }
     weights.layers.push_back(layer);
   }
   weights.lm_head = view(layout.lm_head);
@@ -127,7 +133,7 @@ PassWeights ViewBanks(const GptConfig& config, const ParameterLayout& layout,
     if (has.mlp) {
       layer.mlp.c_fc = view.Half(layout.mlp_bank, static_cast<int64_t>(i), 0);
       layer.mlp.c_proj = view.Half(layout.mlp_bank, static_cast<int64_t>(i), 1);
-      layer.mlp.hidden = kernels::HiddenDim::kRows;
+      layer.mlp.fc_hidden = layer.mlp.proj_hidden = kernels::HiddenDim::kRows;
     }
     weights.layers.push_back(layer);
   }

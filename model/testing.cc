@@ -29,8 +29,9 @@ double ScaleOf(const std::string& name) {
   if (name == "attn_bank" || name == "x0_lambdas") return 0.3;
   if (name == "mlp_bank") return 0.2;
   if (absl::EndsWith(name, "gate_bank")) return 0.5;
-  if (absl::EndsWith(name, "c_fc")) return 0.25;
-  if (absl::EndsWith(name, "c_proj")) return 0.15;
+  if (absl::EndsWith(name, "c_fc") || absl::EndsWith(name, "fc_w")) return 0.25;
+  if (absl::EndsWith(name, "c_proj") || absl::EndsWith(name, "proj_w")) return 0.15;
+  if (name == "lm_head_w") return 0.3;
   if (absl::EndsWith(name, "qkvo_w") || name == "lm_head.weight") return 0.3;
   if (absl::EndsWith(name, "gate.weight")) return 0.5;
   return 1.5;  // embeddings
@@ -48,7 +49,20 @@ std::vector<float> HashedBankScalars(const GptConfig& config, uint64_t stream) {
   return scalars;
 }
 
+// As OFFSETS of make_record7_fixture.py.
+std::vector<float> HashedRecord7Scalars(const GptConfig& config) {
+  const int layers = static_cast<int>(config.layers.size());
+  std::vector<float> scalars;
+  for (int i = 0; i < ScalarCount(config); ++i) {
+    double offset = i < 3 * layers ? 1.0 : 0.5;
+    if (i >= layers && i < 3 * layers && (i - layers) % 2 == 1) offset = 0;
+    scalars.push_back(static_cast<float>(0.3 * Hashed(i, 0) + offset));
+  }
+  return scalars;
+}
+
 std::vector<float> HashedScalars(const GptConfig& config) {
+  if (config.style == WeightStyle::kPerLayerBf16) return HashedRecord7Scalars(config);
   const int layers = static_cast<int>(config.layers.size());
   std::vector<float> scalars;
   for (int i = 0; i < ScalarCount(config); ++i) {
@@ -100,13 +114,22 @@ GptConfig SmallUnifiedConfig() {
   return *std::move(config);
 }
 
+GptConfig SmallRecord7Config() {
+  absl::StatusOr<GptConfig> config = Record7Config(
+      {.vocab_size = 96, .dim = 32, .heads = 2, .head_dim = 16, .mlp_dim = 128, .layers = 16}, 96);
+  CHECK(config.ok()) << config.status();
+  config->window_block = 16;
+  return *std::move(config);
+}
+
 void SetHashedWeights(const GptConfig& config, const ParameterArena& weights, Queue& queue) {
   for (size_t i = 0; i < weights.parameters().size(); ++i) {
     const kernels::Parameter& p = weights.parameters()[i];
     std::vector<float> values(p.spec.size());
     for (size_t j = 0; j < values.size(); ++j) {
       const float value = static_cast<float>(ScaleOf(p.spec.name) * Hashed(j, i));
-      values[j] = p.spec.name == "x0_lambdas" ? value : kernels::RoundToBF16(value);
+      const bool f32 = p.spec.name == "x0_lambdas" || p.spec.name == "lm_head_w";
+      values[j] = f32 ? value : kernels::RoundToBF16(value);
     }
     if (p.spec.name == "scalars") {
       values = config.style == WeightStyle::kBanks ? HashedBankScalars(config, i)
@@ -151,8 +174,10 @@ SmallPass::SmallPass(const GptConfig& config, int64_t first_slot, int64_t slots,
   const auto paired = plan.Add("paired boundaries", DType::kI32, {slots, 6});
   const auto loss_weights = plan.Add("loss weights", DType::kF32, {3});
   const int64_t positions = (HasPairedHeads(config) ? 2 : 1) * kSlotTokens;
-  const auto cos = plan.Add("cos", DType::kBF16, {positions, half});
-  const auto sin = plan.Add("sin", DType::kBF16, {positions, half});
+  const bool f32 = config.style == WeightStyle::kPerLayerBf16;
+  const DType table = f32 ? DType::kF32 : DType::kBF16;
+  const auto cos = plan.Add("cos", table, {positions, half});
+  const auto sin = plan.Add("sin", table, {positions, half});
   auto arena = kernels::Arena::Create(std::move(plan), kernels::CpuBackend());
   CHECK(arena.ok()) << arena.status();
   arena_ = *std::move(arena);
@@ -161,8 +186,9 @@ SmallPass::SmallPass(const GptConfig& config, int64_t first_slot, int64_t slots,
   input_.tokens = arena_.Get(tokens);
   input_.targets = arena_.Get(targets);
   input_.boundaries = arena_.Get(boundaries);
-  input_.short_window_tokens = 8;
-  input_.long_window_tokens = 24;
+  const int64_t unit = config.window_block > 0 ? config.window_block : 8;
+  input_.short_window_tokens = unit;
+  input_.long_window_tokens = 3 * unit;
   input_.attention_scale = 0.3f;
   input_.cos = arena_.Get(cos);
   input_.sin = arena_.Get(sin);
@@ -185,10 +211,13 @@ SmallPass::SmallPass(const GptConfig& config, int64_t first_slot, int64_t slots,
   }
   std::vector<float> frequencies(half, 0.0f);
   for (int64_t j = 0; j < half / 2; ++j) frequencies[j] = std::ldexp(1.0f, -static_cast<int>(j));
-  std::vector<kernels::BF16> cos_host(input_.cos.size()), sin_host(input_.sin.size());
-  FillRotary(frequencies, cos_host, sin_host);
-  queue.Upload(cos_host.data(), input_.cos);
-  queue.Upload(sin_host.data(), input_.sin);
+  const auto fill = [&](auto zero) {
+    std::vector<decltype(zero)> cos_host(input_.cos.size()), sin_host(input_.sin.size());
+    FillRotary(frequencies, cos_host, sin_host);
+    queue.Upload(cos_host.data(), input_.cos);
+    queue.Upload(sin_host.data(), input_.sin);
+  };
+  f32 ? fill(0.0f) : fill(kernels::BF16{});
 }
 
 std::vector<float> SmallPass::Loss(const ParameterArena& weights) {

@@ -19,6 +19,7 @@ namespace model::testing {
 GptConfig SmallConfig();
 GptConfig SmallBackoutConfig();  // the same of the record of 2025-10-27
 GptConfig SmallUnifiedConfig();  // and of 2026-01-18, as in testdata/make_unified_fixture.py
+GptConfig SmallRecord7Config();  // track 2's of 2025-04-16, as in make_record7_fixture.py
 constexpr int64_t kSlots = 2;
 constexpr int64_t kSlotTokens = 96;
 

@@ -24,7 +24,8 @@
 #include "tools/trainer/train.h"
 #include "tools/working_folder.h"
 
-ABSL_FLAG(std::string, record, "unified_optimizers", "Which record to train.");
+ABSL_FLAG(std::string, record, "",
+          "Which record to train. Empty: unified_optimizers on track 1, record7 on track 2.");
 ABSL_FLAG(std::string, preset, "",
           "full: the record's model and schedule. demo: the same code path at a size for a CPU. "
           "Empty: full on a GPU when shards are found, otherwise demo.");
@@ -81,9 +82,10 @@ ABSL_FLAG(int64_t, sample_lines, 3, "Generated lines to print after a demo.");
 namespace tools {
 namespace {
 
-TrackFlags FromCommandLine() {
+TrackFlags FromCommandLine(const Track& track) {
   TrackFlags flags;
   flags.record = absl::GetFlag(FLAGS_record);
+  if (flags.record.empty()) flags.record = track.record;
   flags.preset = absl::GetFlag(FLAGS_preset);
   flags.train_files = absl::GetFlag(FLAGS_train_files);
   flags.val_files = absl::GetFlag(FLAGS_val_files);
@@ -131,14 +133,14 @@ absl::StatusOr<std::unique_ptr<RunTrace>> MakeTrace() {
   return trace;
 }
 
-absl::Status Run(const char* track, const std::vector<char*>& positional) {
+absl::Status Run(const Track& track, const std::vector<char*>& positional) {
   ABSL_RETURN_IF_ERROR(EnterCallersFolder());
   if (positional.size() > 1) {
     return absl::InvalidArgumentError(absl::StrCat(
         "\"", positional[1], "\": not a flag; all arguments are flags, such as --steps=100"));
   }
   ABSL_ASSIGN_OR_RETURN(const Processes processes, ProcessesOfRun());
-  TrackFlags flags = FromCommandLine();
+  TrackFlags flags = FromCommandLine(track);
   if (flags.world_size == 0) flags.world_size = processes.size;
   flags.gpu = processes.gpu;
   const bool speaks = processes.rank == 0;  // one process speaks for all
@@ -152,7 +154,7 @@ absl::Status Run(const char* track, const std::vector<char*>& positional) {
   ABSL_ASSIGN_OR_RETURN(const std::unique_ptr<RunLog> log,
                         RunLog::Create(speaks ? config.metrics : "", config.resume,
                                        config.total_steps(), speaks ? stdout : nullptr));
-  log->Text(absl::StrCat(CompositionText(track), "\n", configured.notes));
+  log->Text(absl::StrCat(CompositionText(track.name), "\n", configured.notes));
   const int64_t lines = config.recipe.preset == "demo" ? absl::GetFlag(FLAGS_sample_lines) : 0;
   std::unique_ptr<RunTrace> trace;
   if (speaks) {
@@ -175,8 +177,8 @@ absl::Status Run(const char* track, const std::vector<char*>& positional) {
 
 }  // namespace
 
-int TrackMain(const char* track, int argc, char** argv) {
-  static const char* name = track;
+int TrackMain(const Track& track, int argc, char** argv) {
+  static const char* name = track.name;
   absl::FlagsUsageConfig usage;
   usage.version_string = [] { return CompositionText(name) + "\n"; };
   absl::SetFlagsUsageConfig(usage);
@@ -184,7 +186,7 @@ int TrackMain(const char* track, int argc, char** argv) {
   absl::Status status = CheckFlagNames(argc, argv);
   if (status.ok()) status = Run(track, absl::ParseCommandLine(argc, argv));
   if (!status.ok()) {
-    std::fprintf(stderr, "%s: %s\n", track, std::string(status.message()).c_str());
+    std::fprintf(stderr, "%s: %s\n", track.name, std::string(status.message()).c_str());
   }
   return ExitCode(status);
 }

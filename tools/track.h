@@ -4,8 +4,13 @@
 
 namespace tools {
 
+struct Track {
+  const char* name;    // of the program
+  const char* record;  // that is trained without --record
+};
+
 // Parses the flags, runs what they say, and returns the process's exit code.
-int TrackMain(const char* track, int argc, char** argv);
+int TrackMain(const Track& track, int argc, char** argv);
 
 }  // namespace tools
 

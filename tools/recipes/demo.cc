@@ -22,7 +22,9 @@ absl::StatusOr<Recipe> DemoOf(Recipe full, int64_t steps) {
   demo.data.val_slot_tokens = 4'096;
   demo.data.val_max_documents = 1'024;
   demo.schedules = sched::Rescaled(demo.schedules, steps);
+  demo.schedules.window.grow_to_tokens /= demo.schedules.window.block_tokens / 16;
   demo.schedules.window.block_tokens = 16;
+  if (demo.model.window_block > 0) demo.model.window_block = 16;
   demo.schedules.rotary.head_dim = 64;
   // 4,096 on average over the stages.
   int64_t sum = 0;

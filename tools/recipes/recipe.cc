@@ -4,6 +4,7 @@
 #include "absl/strings/str_join.h"
 #include "tools/recipes/fix_muon_lr.h"
 #include "tools/recipes/muon_custom_sizing.h"
+#include "tools/recipes/record7.h"
 #include "tools/recipes/unified_optimizers.h"
 
 namespace tools {
@@ -22,6 +23,8 @@ constexpr Row kRecipes[] = {
     {"muon_custom_sizing", "demo", MuonCustomSizingDemo},
     {"fix_muon_lr", "full", FixMuonLR},
     {"fix_muon_lr", "demo", FixMuonLRDemo},
+    {"record7", "full", Record7},
+    {"record7", "demo", Record7Demo},
 };
 
 // "a, b" of the distinct names that `name` gives.

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "data/batcher.h"
 #include "model/config.h"
 #include "optim/param_table.h"
 #include "sched/schedules.h"
@@ -16,8 +17,10 @@ namespace tools {
 
 // How token shards become slots.
 struct DataRule {
-  int slots = 8;               // equal parts of the global batch
-  int64_t max_doc_len = 2048;  // tokens of a document used in a batch; the rest is dropped
+  data::BatchMode mode = data::BatchMode::kDocuments;
+  int slots = 8;  // equal parts of the global batch
+  int64_t max_doc_len =
+      2048;  // kDocuments: tokens of a document used in a batch; the rest is dropped
   // Boundaries of a training slot's table; 0: the reference's rule, T / 300 to the next
   // multiple of 128.
   int64_t max_documents = 0;

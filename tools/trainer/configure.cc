@@ -142,6 +142,11 @@ absl::Status Override(const TrackFlags& flags, Recipe* recipe) {
     for (sched::BatchStage& stage : schedules.batch.stages) stage.tokens = flags.batch_tokens;
   }
   if (flags.slots > 0) recipe->data.slots = static_cast<int>(flags.slots);
+  if (flags.max_seq_len > 0 && recipe->data.mode == data::BatchMode::kStream) {
+    return BadFlag(
+        "max_seq_len", flags.max_seq_len,
+        absl::StrCat(recipe->record, " trains on the whole stream of tokens; leave it out"));
+  }
   if (flags.max_seq_len > 0) recipe->data.max_doc_len = flags.max_seq_len;
   if (flags.val_tokens > 0) {
     recipe->data.val_tokens = flags.val_tokens;

@@ -38,7 +38,7 @@ std::vector<double> Numbers(const TestRun& run) {
 class GpuRecord : public ::testing::TestWithParam<const char*> {};
 
 INSTANTIATE_TEST_SUITE_P(Records, GpuRecord,
-                         ::testing::Values("muon_custom_sizing", "unified_optimizers"),
+                         ::testing::Values("muon_custom_sizing", "unified_optimizers", "record7"),
                          [](const auto& info) { return std::string(info.param); });
 
 // Bit noise grows from the second update on (the gradients of some scalars are zero but for

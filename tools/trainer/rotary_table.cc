@@ -13,17 +13,23 @@ absl::StatusOr<RotaryTable> RotaryTable::Create(const model::GptConfig& config, 
   const int64_t head_dim = config.head_dim;
   RotaryTable table;
   kernels::ArenaPlan plan;
-  table.cos_ = plan.Add("rotary cos", kernels::DType::kBF16, {positions, head_dim / 2});
-  table.sin_ = plan.Add("rotary sin", kernels::DType::kBF16, {positions, head_dim / 2});
+  const kernels::DType dtype = config.style == model::WeightStyle::kPerLayerBf16
+                                   ? kernels::DType::kF32
+                                   : kernels::DType::kBF16;
+  table.cos_ = plan.Add("rotary cos", dtype, {positions, head_dim / 2});
+  table.sin_ = plan.Add("rotary sin", dtype, {positions, head_dim / 2});
   ABSL_ASSIGN_OR_RETURN(table.arena_, kernels::Arena::Create(plan, backend));
   return table;
 }
 
 void RotaryTable::Set(const sched::Rotary& rotary, kernels::Queue& queue) {
-  std::vector<kernels::BF16> cos_host(cos().size()), sin_host(sin().size());
-  model::FillRotary(rotary.frequencies, cos_host, sin_host);
-  queue.Upload(cos_host.data(), cos());
-  queue.Upload(sin_host.data(), sin());
+  const auto fill = [&](auto zero) {
+    std::vector<decltype(zero)> cos_host(cos().size()), sin_host(sin().size());
+    model::FillRotary(rotary.frequencies, cos_host, sin_host);
+    queue.Upload(cos_host.data(), cos());
+    queue.Upload(sin_host.data(), sin());
+  };
+  cos().dtype() == kernels::DType::kF32 ? fill(0.0f) : fill(kernels::BF16{});
   attention_scale_ = static_cast<float>(rotary.attn_scale);
 }
 

@@ -20,7 +20,8 @@ class RotaryTable {
 
   void Set(const sched::Rotary& rotary, kernels::Queue& queue);
 
-  kernels::Tensor cos() const { return arena_.Get(cos_); }  // bf16 [positions, head_dim / 2]
+  // [positions, head_dim / 2], bf16, or f32 for models of kPerLayerBf16
+  kernels::Tensor cos() const { return arena_.Get(cos_); }
   kernels::Tensor sin() const { return arena_.Get(sin_); }
   float attention_scale() const { return attention_scale_; }
   int64_t bytes() const { return arena_.plan().bytes(); }

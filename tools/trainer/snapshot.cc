@@ -39,6 +39,7 @@ json Identity(const TrainConfig& config) {
       {"slots", recipe.data.slots},
       {"batch_tokens", BatchTokens(recipe)},
       {"max_doc_len", recipe.data.max_doc_len},
+      {"batches", recipe.data.mode == data::BatchMode::kStream ? "stream" : "documents"},
       {"total_steps", config.total_steps()},
       {"schedule_extension", ScheduleExtension(recipe)},
       {"seed", config.seed},

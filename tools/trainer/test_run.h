@@ -81,7 +81,8 @@ inline TrainConfig TestConfig(const std::string& folder, int64_t steps, TestWidt
     stages[i].tokens = kTestSlots * tokens;
   }
   config.recipe.schedules.validation.every = 1000;
-  config.recipe.data = {.slots = kTestSlots,
+  config.recipe.data = {.mode = config.recipe.data.mode,
+                        .slots = kTestSlots,
                         .max_doc_len = kTestSlotTokens,
                         .max_documents = 16,
                         .val_tokens = 128,

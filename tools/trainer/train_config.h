@@ -46,7 +46,8 @@ struct TrainConfig {
     return {.slots = recipe.data.slots,
             .slot_tokens = slot_tokens,
             .max_doc_len = recipe.data.max_doc_len,
-            .max_documents = recipe.data.max_documents};
+            .max_documents = recipe.data.max_documents,
+            .mode = recipe.data.mode};
   }
   // Slots of such a size that a rank with `local_slots` runs at once: slots_per_pass of the largest
   // size, and of smaller ones as many as have no more tokens and divide local_slots. Deterministic
@@ -63,7 +64,7 @@ struct TrainConfig {
   int64_t val_max_documents() const {
     return recipe.data.val_max_documents > 0
                ? recipe.data.val_max_documents
-               : data::DefaultMaxDocuments(recipe.data.val_slot_tokens);
+               : data::DefaultMaxDocuments(recipe.data.val_slot_tokens, recipe.data.mode);
   }
   int64_t total_steps() const { return recipe.schedules.run.total(); }
   std::string checkpoint_root() const { return out_dir + "/checkpoints"; }
