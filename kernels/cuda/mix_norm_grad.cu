@@ -160,7 +160,8 @@ __global__ void __launch_bounds__(kSumThreads)
       leaf[which.lambda_x0] += which.subtract_x0 ? -totals[1] : totals[1];
       if (which.skip >= 0) {
         const float factor = which.skip_is_weight ? w.x : w.x * w.s * (1 - w.s);
-        leaf[which.skip] += factor * totals[2];
+        // Rounded before it is added, so that a slot's part is what it is in a leaf of its own.
+        leaf[which.skip] += __fmul_rn(factor, totals[2]);
       }
     }
     __syncthreads();  // the next slot writes `shared` again

@@ -23,7 +23,7 @@ from safetensors import safe_open
 # keep more of the noise.
 GRAD_BOUNDS = {"scalars": 0.10, "x0_lambdas": 0.10, "embed": 0.05, "value_embed": 0.05,
                "smear_gate": 0.05, "skip_gate": 0.10, "attn_gate": 0.05, "ve_gate": 0.05,
-               "attn": 0.05, "mlp": 0.05, "lm_head": 0.05}
+               "attn": 0.05, "mlp": 0.05, "fc": 0.05, "proj": 0.05, "lm_head": 0.05}
 LOSS_BOUND = 5e-4
 BANKS = {"attn_bank": "QKVO", "mlp_bank": ("c_fc", "c_proj")}
 
@@ -31,7 +31,8 @@ BANKS = {"attn_bank": "QKVO", "mlp_bank": ("c_fc", "c_proj")}
 def label_of(name: str) -> str:
     """The label of a weight, as in the optimizer's table."""
     for part, label in (("attn_gate", "attn_gate"), ("value_embeds", "value_embed"),
-                        ("qkvo_w", "attn"), (".mlp.", "mlp")):
+                        ("qkvo_w", "attn"), ("fc_w", "fc"), ("proj_w", "proj"),
+                        (".mlp.", "mlp"), ("lm_head", "lm_head")):
         if part in name:
             return label
     return name.removesuffix(".weight").removesuffix("_bank")

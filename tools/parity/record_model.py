@@ -48,6 +48,7 @@ class Stage:
     attention_scale: float
     frequencies: torch.Tensor  # f32 [head_dim / 2]
     loss_weights: tuple[float, ...] = (1.0,)  # of the tokens 1, 2, ... ahead
+    block_tokens: int = 0  # where windows are of whole blocks
 
 
 def is_bf16(name: str) -> bool:

@@ -8,7 +8,7 @@ import math
 import torch
 
 from record_model import Stage
-from records import Record, UnifiedRecord
+from records import Record, StreamRecord, UnifiedRecord
 
 MOMENTUM_STEPS = 300
 LONG_BLOCKS = (3, 7, 11)
@@ -19,7 +19,7 @@ FINAL_BLOCKS = 13  # of the extension, if it has a window of its own
 class Schedule:
     """A run of `total` steps with the course of the record's."""
 
-    record: Record | UnifiedRecord
+    record: Record | UnifiedRecord | StreamRecord
     total: int
     head_dim: int = 128
     block_tokens: int = 128

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -77,11 +78,11 @@ def load_weights(path: str, device: str) -> Weights:
     return {n: w.to(device).float().requires_grad_(True) for n, w in stored.items()}
 
 
-def save_weights(path: str, weights: Weights) -> None:
+def save_weights(path: str, weights: Weights, in_bf16: Callable[[str], bool]) -> None:
     """In the record's dtypes."""
-    save_file({n: stored(n, w) for n, w in weights.items()}, path)
+    save_file({n: stored(w, in_bf16(n)) for n, w in weights.items()}, path)
 
 
-def stored(name: str, weight: torch.Tensor) -> torch.Tensor:
+def stored(weight: torch.Tensor, in_bf16: bool) -> torch.Tensor:
     weight = weight.detach().cpu().contiguous()
-    return weight.bfloat16() if is_bf16(name) else weight.float()
+    return weight.bfloat16() if in_bf16 else weight.float()

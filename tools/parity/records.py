@@ -32,6 +32,21 @@ class UnifiedRecord:
     final_in_extension: bool = True
 
 
+@dataclasses.dataclass(frozen=True)
+class StreamRecord:
+    """Track 2's: see record7_model.py and its neighbours. Batches are the stream of tokens."""
+
+    scheduled: int
+    batch_tokens: int
+    heads: int
+    slot_tokens: int  # of the losses' mean, which Adam's epsilon belongs to
+    extension: int = 0
+    momentum_cooldown: int = 0
+
+    def head_dim(self, dim: int) -> int:
+        return dim // self.heads
+
+
 RECORDS = {
     "muon_custom_sizing": Record(
         scalars=72, backout_layer=None, scheduled=1640, extension=40, momentum_cooldown=0,
@@ -44,4 +59,5 @@ RECORDS = {
     "unified_optimizers": UnifiedRecord(
         scheduled=1725, extension=40, momentum_cooldown=50,
         batch_tokens=(131072, 262144, 393216)),
+    "record7": StreamRecord(scheduled=6450, batch_tokens=524288, heads=8, slot_tokens=65536),
 }

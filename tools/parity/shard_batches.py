@@ -1,4 +1,5 @@
-"""Global batches of token shards: each piece starts at a document's beginning."""
+"""Global batches of token shards: of pieces that start at a document's beginning, or, for track 2,
+of the stream of tokens."""
 
 from __future__ import annotations
 
@@ -69,6 +70,25 @@ def global_batches(files: list[str], slots: int, slot_tokens: Callable[[int], in
                 at = slot[2]
             if len(built) < slots:
                 break
+            number += 1
+            yield _stacked(built, size)
+
+
+def stream_batches(files: list[str], slots: int, slot_tokens: Callable[[int], int],
+                   max_doc_len: int = 0, epochs: int = 1) -> Iterator[Batch]:
+    """As global_batches: each slot goes on where the one before ended, whose last target is its
+    first input; a shard's rest is dropped. Documents are used whole."""
+    del max_doc_len
+    number = 0
+    for path in files * epochs:
+        tokens, at = read_shard(path), 0
+        while at + slots * (size := slot_tokens(number)) + 1 < len(tokens):
+            built = []
+            for begin in range(at, at + slots * size, size):
+                piece = tokens[begin : begin + size + 1]
+                starts = [0, *np.flatnonzero(piece[:-1] == BOS).tolist()]
+                built.append((piece, starts, 0))
+            at += slots * size
             number += 1
             yield _stacked(built, size)
 

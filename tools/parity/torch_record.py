@@ -1,18 +1,20 @@
-"""The records of track 1 in torch, to compare //tools:track1 with. See README.md.
+"""The records in torch, to compare //tools:track1 and //tools:track2 with. See README.md.
 
     torch_record.py init   --out F [--dense] [--seed S] [sizes]
     torch_record.py grads  --init F --tokens DUMP --out OUT [--device cuda] [--precision f32]
     torch_record.py update --init F --grads DUMP --out OUT [--device cuda]
     torch_record.py train  --init F | --seed S  --train_files GLOBS --steps N --metrics OUT
 
-Each takes --record muon_custom_sizing (the default), fix_muon_lr or unified_optimizers. DUMP is a
-file of //tools/parity:dump_step: global batches and our gradients of them. Gradients in files are
-sums over slots of the gradients of summed losses; the optimizers divide by the slots.
+Each takes --record muon_custom_sizing (the default), fix_muon_lr, unified_optimizers or record7
+(track 2). DUMP is a file of //tools/parity:dump_step: global batches and our gradients of them.
+Gradients in files are sums over slots of the gradients of summed losses; the optimizers divide by
+the slots.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import sys
 import time
@@ -26,7 +28,7 @@ from families import family_of
 from record_model import Batch, Weights, add_gradients
 from record_schedule import Schedule
 from record_weights import load_weights, save_weights, stored
-from records import RECORDS
+from records import RECORDS, Record, StreamRecord, UnifiedRecord
 
 DTYPES = {"bf16": torch.bfloat16, "f32": torch.float32}
 
@@ -35,9 +37,19 @@ def gradients_of(weights: Weights) -> Weights:
     return {n: torch.zeros_like(w) if w.grad is None else w.grad for n, w in weights.items()}
 
 
-def schedule_of(record: str, metadata: dict[str, str], head_dim: int) -> Schedule:
-    return family_of(record).schedule(RECORDS[record], int(metadata["total_steps"]), head_dim,
-                                      int(metadata["block_tokens"]))
+def record_of(args: argparse.Namespace,
+              slot_tokens: int = 0) -> Record | UnifiedRecord | StreamRecord:
+    """With what of a run its weights do not tell."""
+    record = RECORDS[args.record]
+    if not isinstance(record, StreamRecord):
+        return record
+    slot_tokens = args.eps_tokens or slot_tokens or record.slot_tokens
+    return dataclasses.replace(record, heads=args.heads, slot_tokens=slot_tokens)
+
+
+def schedule_of(args: argparse.Namespace, metadata: dict[str, str], head_dim: int) -> Schedule:
+    return family_of(args.record).schedule(record_of(args), int(metadata["total_steps"]), head_dim,
+                                           int(metadata["block_tokens"]))
 
 
 def check_stage(schedule: Schedule, step: int, metadata: dict[str, str]) -> None:
@@ -65,12 +77,12 @@ def check_tying(rates: dict[str, float], metadata: dict[str, str]) -> None:
 
 
 def drawn_weights(args: argparse.Namespace, dense: bool) -> Weights:
-    return family_of(args.record).initial_weights(RECORDS[args.record], args.vocab, args.dim,
+    return family_of(args.record).initial_weights(record_of(args), args.vocab, args.dim,
                                                   args.heads, args.mlp_dim, args.seed, dense)
 
 
 def run_init(args: argparse.Namespace) -> None:
-    save_weights(args.out, drawn_weights(args, args.dense))
+    save_weights(args.out, drawn_weights(args, args.dense), family_of(args.record).is_bf16)
 
 
 def run_grads(args: argparse.Namespace) -> None:
@@ -78,9 +90,8 @@ def run_grads(args: argparse.Namespace) -> None:
     with safe_open(args.tokens, "pt") as dump:
         metadata = dump.metadata()
         weights = load_weights(args.init, args.device)
-        model = family_of(args.record).model(weights, RECORDS[args.record],
-                                             DTYPES[args.precision])
-        schedule = schedule_of(args.record, metadata, model.head_dim)
+        model = family_of(args.record).model(weights, record_of(args), DTYPES[args.precision])
+        schedule = schedule_of(args, metadata, model.head_dim)
         step = int(metadata["schedule_step"])
         check_stage(schedule, step, metadata)
         for k in range(int(metadata["batches"])):
@@ -99,9 +110,10 @@ def run_update(args: argparse.Namespace) -> None:
     with safe_open(args.grads, "pt") as dump:
         metadata = dump.metadata()
         weights = load_weights(args.init, args.device)
-        family, record = family_of(args.record), RECORDS[args.record]
+        family = family_of(args.record)
+        record = record_of(args, dump.get_slice("tokens.0").get_shape()[1])
         head_dim = family.model(weights, record).head_dim
-        schedule = schedule_of(args.record, metadata, head_dim)
+        schedule = schedule_of(args, metadata, head_dim)
         step = int(metadata["schedule_step"])
         check_tying(schedule.rates(step), metadata)
         optimizer = family.optimizer({n: w.detach() for n, w in weights.items()}, record)
@@ -110,7 +122,7 @@ def run_update(args: argparse.Namespace) -> None:
             mean = {n: dump.get_tensor(f"grad.{k}.{n}").to(args.device).reshape(w.shape) / slots
                     for n, w in weights.items()}
             optimizer.step(mean, step + k, **schedule.rates(step + k))
-    after = {f"after.{n}": stored(n, w) for n, w in optimizer.w.items()}
+    after = {f"after.{n}": stored(w, family.is_bf16(n)) for n, w in optimizer.w.items()}
     # Weights with 16 more bits than bf16, as dump_step writes them: f32.
     for n, w in getattr(optimizer, "exact", {}).items():
         after[f"after.{n}"] = w.cpu().contiguous()
@@ -123,12 +135,12 @@ def run_train(args: argparse.Namespace) -> None:
     else:
         weights = {n: w.to(args.device).float().requires_grad_(True)
                    for n, w in drawn_weights(args, dense=False).items()}
-    family, record = family_of(args.record), RECORDS[args.record]
+    family, record = family_of(args.record), record_of(args, args.batch_tokens // args.slots)
     model = family.model(weights, record, DTYPES[args.precision])
     optimizer = family.optimizer({n: w.detach() for n, w in weights.items()}, record)
     schedule = family.schedule(record, args.steps, model.head_dim, args.block_tokens)
     batch_tokens = lambda step: args.batch_tokens or schedule.batch_tokens(step)
-    batches = shard_batches.global_batches(
+    batches = family.batches(
         shard_batches.find_shards(args.train_files), args.slots,
         lambda step: batch_tokens(step) // args.slots, args.max_seq_len, args.epochs)
     with open(args.metrics, "w", encoding="utf-8") as metrics:
@@ -151,9 +163,17 @@ def run_train(args: argparse.Namespace) -> None:
 
 
 def add_size_flags(parser: argparse.ArgumentParser) -> None:
-    for flag, value in (("vocab", 50304), ("dim", 768), ("heads", 6), ("mlp_dim", 3072)):
-        parser.add_argument(f"--{flag}", type=int, default=value)
+    for flag in ("vocab", "dim", "mlp_dim"):
+        parser.add_argument(f"--{flag}", type=int, help="the record's if not given")
     parser.add_argument("--seed", type=int, default=0)
+
+
+def add_record_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--record", choices=RECORDS, default="muon_custom_sizing")
+    parser.add_argument("--heads", type=int, help="the record's if not given; of records other "
+                        "than record7 init alone needs it")
+    parser.add_argument("--eps_tokens", type=int, default=0, help="record7: Adam's epsilon is "
+                        "1e-10 times this; 0: the tokens of a slot")
 
 
 def add_pass_flags(parser: argparse.ArgumentParser) -> None:
@@ -193,8 +213,12 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add_size_flags(train)
     add_pass_flags(train)
     for command in (init, grads, update, train):
-        command.add_argument("--record", choices=RECORDS, default="muon_custom_sizing")
-    return parser.parse_args(argv)
+        add_record_flags(command)
+    args = parser.parse_args(argv)
+    for flag, value in zip(("vocab", "dim", "heads", "mlp_dim"), family_of(args.record).sizes):
+        if getattr(args, flag, None) is None:
+            setattr(args, flag, value)
+    return args
 
 
 if __name__ == "__main__":
