@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <limits>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -82,6 +83,10 @@ absl::Status KeepToStage(const BenchOptions& options, sched::Schedules* schedule
       sched::IsTied(schedules->tying, schedules->run, std::max<int64_t>(0, last_step));
   schedules->tying.fraction = tied ? 1 : 0;
   schedules->batch.stages = {{.fraction = 1, .tokens = nth(batches).tokens}};
+  if (schedules->window.grow_to_tokens > 0) {  // it begins with one block and grows to these
+    schedules->window.grow_to_tokens =
+        std::max<int64_t>(1, options.window_blocks) * schedules->window.block_tokens;
+  }
   const int blocks = nth(schedules->window.long_blocks);
   schedules->window.long_blocks = {
       options.window_blocks > 0 ? static_cast<int>(options.window_blocks) : blocks};
@@ -93,6 +98,16 @@ absl::Status KeepToStage(const BenchOptions& options, sched::Schedules* schedule
   ahead.parts = 1;
   for (sched::FartherToken& token : ahead.farther) token.fades_in = 0;
   return sched::Validate(*schedules);
+}
+
+// Of the bench's own schedule.
+std::string WindowText(const sched::WindowSchedule& window) {
+  if (window.grow_to_tokens > window.block_tokens) {
+    return absl::StrCat("growing in these steps from ", window.block_tokens, " to ",
+                        window.grow_to_tokens);
+  }
+  return absl::StrCat(window.grow_to_tokens > 0 ? window.block_tokens
+                                                : window.long_blocks.front() * window.block_tokens);
 }
 
 absl::StatusOr<Configured> Prepare(const BenchOptions& options, const Device& device,
@@ -176,15 +191,14 @@ absl::StatusOr<std::string> BenchReport(const BenchOptions& options) {
   ABSL_ASSIGN_OR_RETURN(timed.step_ms, StepTimes(config.metrics, options.warmup_steps, untraced));
   timed.batch_tokens = config.recipe.schedules.batch.stages.front().tokens;
   timed.flops = StepFlops(steps);
-  const sched::WindowSchedule& window = config.recipe.schedules.window;
-  return absl::StrCat(
-      device.description, "\n", configured.notes, "\nstage ", options.stage, ": ",
-      timed.batch_tokens, " tokens, ",
-      config.pass_slots(config.slot_tokens(0), config.recipe.data.slots),
-      " slots a pass, long window ", window.long_blocks.front() * window.block_tokens,
-      " tokens\n\nCeilings: ", ceilings.how, "\n\n", StepText(timed, ceilings),
-      "\nTraced steps, op by op, mean of ", steps.size(), "\n\n", PhaseTable(steps, ceilings),
-      "\nBy op and shape, the greatest loss first\n\n", OpTable(steps, ceilings));
+  return absl::StrCat(device.description, "\n", configured.notes, "\nstage ", options.stage, ": ",
+                      timed.batch_tokens, " tokens, ",
+                      config.pass_slots(config.slot_tokens(0), config.recipe.data.slots),
+                      " slots a pass, long window ", WindowText(config.recipe.schedules.window),
+                      " tokens\n\nCeilings: ", ceilings.how, "\n\n", StepText(timed, ceilings),
+                      "\nTraced steps, op by op, mean of ", steps.size(), "\n\n",
+                      PhaseTable(steps, ceilings), "\nBy op and shape, the greatest loss first\n\n",
+                      OpTable(steps, ceilings));
 }
 
 }  // namespace tools
