@@ -105,7 +105,9 @@ TEST(Record7Train, T2_04_T2_29_T2_30_TheFirstSteps) {
     if (absl::EndsWith(name, "proj_w") || name == "embed.weight") {
       EXPECT_FALSE(twice.at(name) == tensor) << name << " has a gradient in the second step";
     }
-    if (absl::StartsWith(name, "value_embeds")) EXPECT_TRUE(twice.at(name) == tensor) << name;
+    if (absl::StartsWith(name, "value_embeds")) {
+      EXPECT_TRUE(twice.at(name) == tensor) << name;
+    }
   }
   const auto* head = reinterpret_cast<const float*>(once.at("lm_head_w").bytes.data());
   for (size_t i = 0; i < once.at("lm_head_w").bytes.size() / 4; ++i) {
