@@ -48,7 +48,7 @@ TEST(TiedPair, UO_06_EmbeddingFollowsTheHead) {
 
 // The pair's mean gradient over the slots, in the embedding's layout, of two steps.
 Matrix PairGradient(size_t which, int step) {
-  const kernels::ParameterSpec& spec = ToySpecsC()[which];
+  const kernels::ParameterSpec spec = ToySpecsC()[which];
   Matrix g(spec.size(), 0.0);
   for (int s : {step - 1, step}) {
     for (int slot = 0; slot < kSlots; ++slot) {

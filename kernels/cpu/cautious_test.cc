@@ -325,7 +325,8 @@ TEST(Cautious, ZeroGuardChangesNothing) {
   };
   const auto step = [&](int32_t on) {
     guard.get().i32()[0] = on;
-    AdamArgs args = kHead.Args(p, g, m, v, kHead.Rates(1));
+    const HostTensor rates = kHead.Rates(1);
+    AdamArgs args = kHead.Args(p, g, m, v, rates);
     args.guard = guard;
     AdamUpdate(args, *queue);
     SplitMatrixUpdate(w.Args(o, rate, rate, guard), *queue);
