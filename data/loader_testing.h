@@ -81,6 +81,24 @@ inline void ExpectError(const absl::Status& status, absl::StatusCode code,
   }
 }
 
+// A loader that starts after any of the `steps`, all that there are, goes on with the others.
+inline void ExpectResumes(const LoaderOptions& options, const std::vector<Step>& steps) {
+  absl::Status end;
+  for (size_t saved = 0; saved < steps.size(); ++saved) {
+    const std::unique_ptr<TrainLoader> loader = Open(options, steps[saved].after);
+    EXPECT_EQ(loader->State(), steps[saved].after);
+    const int64_t left = static_cast<int64_t>(steps.size() - saved - 1);
+    EXPECT_TRUE(loader->CheckEnough(left).ok());
+    EXPECT_FALSE(loader->CheckEnough(left + 1).ok());
+    const std::vector<Step> rest = Drain(*loader, &end);
+    ASSERT_EQ(static_cast<int64_t>(rest.size()), left);
+    for (size_t i = 0; i < rest.size(); ++i) {
+      EXPECT_TRUE(Equal(*rest[i].batch, *steps[saved + 1 + i].batch)) << saved << " " << i;
+      EXPECT_EQ(rest[i].after, steps[saved + 1 + i].after);
+    }
+  }
+}
+
 }  // namespace data
 
 #endif  // DATA_LOADER_TESTING_H_

@@ -54,26 +54,6 @@ OptimizerConfig Config() {
   return config;
 }
 
-Matrix Gradient(const ParameterSpec& spec, size_t index, int step) {
-  Matrix g(spec.size(), 0.0);
-  for (int slot = 0; slot < kSlots; ++slot) {
-    const std::vector<double> part = Toy::SlotGradient(spec, index, step, slot);
-    for (size_t j = 0; j < g.size(); ++j) g[j] += part[j] / kSlots;
-  }
-  return g;
-}
-
-// `upper` as f32, with the bits that the state keeps.
-Matrix ExactWeights(const std::vector<double>& upper, const StateTensor& mantissa) {
-  Matrix exact;
-  for (size_t j = 0; j < upper.size(); ++j) {
-    const auto lower = reinterpret_cast<const uint16_t*>(mantissa.bytes.data())[j];
-    const uint32_t bits = std::bit_cast<uint32_t>(static_cast<float>(upper[j])) | lower;
-    exact.push_back(std::bit_cast<float>(bits));
-  }
-  return exact;
-}
-
 Matrix MuonReference(const ParameterSpec& spec, size_t index, Matrix p, int steps, double wd_mul) {
   const int64_t size = spec.rows * spec.cols;
   const double aspect = std::sqrt(std::max(1.0, 1.0 * spec.rows / spec.cols));

@@ -44,27 +44,6 @@ TEST(ThreePhases, OrderDoesNotMatterWhereNothingIsShared) {
   EXPECT_EQ(TrainC(4, 4, 2, true, config), TrainC(1, 4, 2, true));
 }
 
-// The mean gradient of one step over all slots.
-Matrix Gradient(const ParameterSpec& spec, size_t index, int step) {
-  Matrix g(spec.size(), 0.0);
-  for (int slot = 0; slot < kSlots; ++slot) {
-    const std::vector<double> part = Toy::SlotGradient(spec, index, step, slot);
-    for (size_t j = 0; j < g.size(); ++j) g[j] += part[j] / kSlots;
-  }
-  return g;
-}
-
-// The bank's weights as f32, with the bits that the state keeps.
-Matrix ExactWeights(const std::vector<double>& upper, const StateTensor& mantissa) {
-  Matrix exact;
-  for (size_t j = 0; j < upper.size(); ++j) {
-    const auto lower = reinterpret_cast<const uint16_t*>(mantissa.bytes.data())[j];
-    const uint32_t bits = std::bit_cast<uint32_t>(static_cast<float>(upper[j])) | lower;
-    exact.push_back(std::bit_cast<float>(bits));
-  }
-  return exact;
-}
-
 // Matrix `b` of a bank after `steps` steps from `p`, in float64: momentum, polar factor, one second
 // moment per row, decay only where the update goes with it.
 Matrix BankReference(const ParameterSpec& spec, size_t bank, int64_t b, Matrix p, int steps,

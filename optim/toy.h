@@ -4,6 +4,8 @@
 #define OPTIM_TOY_H_
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,6 +16,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/testing/testing.h"
 #include "optim/grouping.h"
+#include "optim/oracle.h"
 #include "optim/sharded_optimizer.h"
 
 namespace optim {
@@ -172,6 +175,27 @@ class Toy {
   std::vector<kernels::testing::HostTensor> memory_;
   std::vector<kernels::Parameter> parameters_;
 };
+
+// The mean gradient of one step over all slots.
+inline Matrix Gradient(const kernels::ParameterSpec& spec, size_t index, int step) {
+  Matrix g(spec.size(), 0.0);
+  for (int slot = 0; slot < kSlots; ++slot) {
+    const std::vector<double> part = Toy::SlotGradient(spec, index, step, slot);
+    for (size_t j = 0; j < g.size(); ++j) g[j] += part[j] / kSlots;
+  }
+  return g;
+}
+
+// `upper`, bf16 values, as f32 with the bits that the state keeps.
+inline Matrix ExactWeights(const std::vector<double>& upper, const StateTensor& mantissa) {
+  Matrix exact;
+  for (size_t j = 0; j < upper.size(); ++j) {
+    const auto lower = reinterpret_cast<const uint16_t*>(mantissa.bytes.data())[j];
+    const uint32_t bits = std::bit_cast<uint32_t>(static_cast<float>(upper[j])) | lower;
+    exact.push_back(std::bit_cast<float>(bits));
+  }
+  return exact;
+}
 
 // A rank's replica with its optimizer.
 struct ToyRank {

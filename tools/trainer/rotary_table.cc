@@ -23,6 +23,8 @@ absl::StatusOr<RotaryTable> RotaryTable::Create(const model::GptConfig& config, 
 }
 
 void RotaryTable::Set(const sched::Rotary& rotary, kernels::Queue& queue) {
+  if (rotary == held_) return;  // filling a validation's table takes seconds
+  held_ = rotary;
   const auto fill = [&](auto zero) {
     std::vector<decltype(zero)> cos_host(cos().size()), sin_host(sin().size());
     model::FillRotary(rotary.frequencies, cos_host, sin_host);

@@ -18,6 +18,7 @@ class RotaryTable {
   static absl::StatusOr<RotaryTable> Create(const model::GptConfig& config, int64_t slot_tokens,
                                             kernels::Backend& backend);
 
+  // Fills the tables, unless they are that already.
   void Set(const sched::Rotary& rotary, kernels::Queue& queue);
 
   // [positions, head_dim / 2], bf16, or f32 for models of kPerLayerBf16
@@ -30,6 +31,7 @@ class RotaryTable {
   kernels::Arena arena_;
   kernels::TensorId cos_, sin_;
   float attention_scale_ = 0;
+  sched::Rotary held_;  // what the tables hold
 };
 
 }  // namespace tools
