@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
-from record_model import Batch, Stage, Weights, rms, rotate
+from record_model import Batch, RoundedModel, Stage, Weights, rms, rotate
 from records import StreamRecord
 from unified_model import HEAD_ROWS, QUERY_BLOCK, attend_block, documents_of
 
@@ -53,31 +53,16 @@ def soft_cap(logits: torch.Tensor) -> torch.Tensor:
     return 15 * logits * (logits.square() + 225).rsqrt()
 
 
-class Record7Model:
-    """The forward pass. `dtype`: bf16 as the record, or f32 to see what rounding does."""
+class Record7Model(RoundedModel):
+    """The forward pass."""
 
     def __init__(self, weights: Weights, record: StreamRecord,
                  dtype: torch.dtype = torch.bfloat16) -> None:
-        self.w = weights
-        self.record = record
-        self.dtype = dtype
+        super().__init__(weights, record, dtype)
         self.dim = weights["embed.weight"].shape[1]
         self.vocab = len(weights["lm_head_w"])
         self.head_dim = record.head_dim(self.dim)
         self.heads = self.dim // self.head_dim
-
-    def round(self, x: torch.Tensor) -> torch.Tensor:
-        return x.to(self.dtype)
-
-    def matmul(self, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        """x w, summed in f32, rounded once; w is a weight that is not yet rounded."""
-        w = self.round(w)
-        if x.is_cuda or self.dtype == torch.float32:
-            return x @ w
-        return self.round(x.float() @ w.float())  # not every CPU sums bf16 products in f32
-
-    def lookup(self, name: str, tokens: torch.Tensor) -> torch.Tensor:
-        return self.round(F.embedding(tokens, self.w[name]))
 
     def attention(self, x: torch.Tensor, layer: int, tables: tuple[torch.Tensor, ...],
                   documents: torch.Tensor, stage: Stage, tokens: torch.Tensor) -> torch.Tensor:

@@ -118,17 +118,13 @@ class Fp8Head(torch.autograd.Function):
         return dx, dw, None, None, None
 
 
-class RecordModel:
-    """The forward pass. `dtype`: bf16 as the record, or f32 to see what rounding does."""
+class RoundedModel:
+    """What the models share. `dtype`: bf16 as the records, or f32 to see what rounding does."""
 
-    def __init__(self, weights: Weights, record: Record,
-                 dtype: torch.dtype = torch.bfloat16) -> None:
+    def __init__(self, weights: Weights, record, dtype: torch.dtype) -> None:
         self.w = weights
         self.record = record
         self.dtype = dtype
-        self.vocab, self.dim = weights["embed.weight"].shape
-        self.heads = weights["blocks.1.attn.attn_gate.weight"].shape[0]
-        self.head_dim = self.dim // self.heads
 
     def round(self, x: torch.Tensor) -> torch.Tensor:
         return x.to(self.dtype)
@@ -142,6 +138,17 @@ class RecordModel:
 
     def lookup(self, name: str, tokens: torch.Tensor) -> torch.Tensor:
         return self.round(F.embedding(tokens, self.w[name]))
+
+
+class RecordModel(RoundedModel):
+    """The forward pass."""
+
+    def __init__(self, weights: Weights, record: Record,
+                 dtype: torch.dtype = torch.bfloat16) -> None:
+        super().__init__(weights, record, dtype)
+        self.vocab, self.dim = weights["embed.weight"].shape
+        self.heads = weights["blocks.1.attn.attn_gate.weight"].shape[0]
+        self.head_dim = self.dim // self.heads
 
     def smear(self, e: torch.Tensor) -> torch.Tensor:
         before, here = e[:, :-1].float(), e[:, 1:].float()

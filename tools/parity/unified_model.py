@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
-from record_model import GATE, Batch, Fp8Head, Stage, Weights, rms, rotary_tables
+from record_model import GATE, Batch, Fp8Head, RoundedModel, Stage, Weights, rms, rotary_tables
 from records import UnifiedRecord
 
 LAYERS = 11
@@ -112,31 +112,16 @@ def targets_ahead(targets: torch.Tensor, loss_weights: tuple[float, ...]):
     return torch.stack(ahead), torch.stack(weights)
 
 
-class UnifiedModel:
-    """The forward pass. `dtype`: bf16 as the record, or f32 to see what rounding does."""
+class UnifiedModel(RoundedModel):
+    """The forward pass."""
 
     def __init__(self, weights: Weights, record: UnifiedRecord,
                  dtype: torch.dtype = torch.bfloat16) -> None:
-        self.w = weights
-        self.record = record
-        self.dtype = dtype
+        super().__init__(weights, record, dtype)
         self.fp8_head = True
         self.vocab, self.dim = weights["embed.weight"].shape
         self.heads = weights["attn_gate_bank"].shape[1]
         self.head_dim = self.dim // self.heads
-
-    def round(self, x: torch.Tensor) -> torch.Tensor:
-        return x.to(self.dtype)
-
-    def matmul(self, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        """x w, summed in f32, rounded once; w is a weight that is not yet rounded."""
-        w = self.round(w)
-        if x.is_cuda or self.dtype == torch.float32:
-            return x @ w
-        return self.round(x.float() @ w.float())  # not every CPU sums bf16 products in f32
-
-    def lookup(self, name: str, tokens: torch.Tensor) -> torch.Tensor:
-        return self.round(F.embedding(tokens, self.w[name]))
 
     def gate(self, u: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """f32 in (0, 1): [..., rows of weight]."""
