@@ -198,15 +198,6 @@ struct Oracle {
   Doubles qkv, cos, sin, u, value_gate, values;
 };
 
-Doubles Joined(const HostTensor& a, const HostTensor& b, const HostTensor& c) {
-  Doubles all = a.ToDouble();
-  for (const HostTensor* other : {&b, &c}) {
-    const Doubles values = other->ToDouble();
-    all.insert(all.end(), values.begin(), values.end());
-  }
-  return all;
-}
-
 class GatedQkvTest : public ::testing::TestWithParam<Shape> {};
 
 TEST_P(GatedQkvTest, ForwardMatchesFloat64) {

@@ -140,16 +140,6 @@ struct QkvOracle {
   Doubles qkv, cos, sin, table, scalars, tokens;
 };
 
-// Like the oracle's output.
-Doubles Joined(const HostTensor& a, const HostTensor& b, const HostTensor& c) {
-  Doubles all = a.ToDouble();
-  for (const HostTensor* other : {&b, &c}) {
-    const Doubles values = other->ToDouble();
-    all.insert(all.end(), values.begin(), values.end());
-  }
-  return all;
-}
-
 class QkvTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(QkvTest, ForwardMatchesFloat64) {

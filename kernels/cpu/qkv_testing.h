@@ -11,6 +11,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/tensor.h"
+#include "kernels/testing/testing.h"
 
 namespace kernels {
 
@@ -41,6 +42,17 @@ inline double Sum(const Doubles& a, const Doubles& b) {
   double sum = 0;
   for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
   return sum;
+}
+
+// q, k and v, or their gradients, one after the other as the oracles give them.
+inline Doubles Joined(const testing::HostTensor& a, const testing::HostTensor& b,
+                      const testing::HostTensor& c) {
+  Doubles all = a.ToDouble();
+  for (const testing::HostTensor* other : {&b, &c}) {
+    const Doubles values = other->ToDouble();
+    all.insert(all.end(), values.begin(), values.end());
+  }
+  return all;
 }
 
 inline void ExpectNear(const Doubles& got, const Doubles& want, double relative, double absolute,
