@@ -13,7 +13,7 @@ import torch
 
 from record7_weights import is_bf16
 from record_model import Weights
-from record_optimizer import _product, bf16_values, norm
+from record_optimizer import bf16_values
 from records import StreamRecord
 from unified_optimizer import upper_half
 
@@ -30,16 +30,25 @@ NEWTON_SCHULZ = [
 ]
 
 
-def newton_schulz(u: torch.Tensor) -> torch.Tensor:
-    """Of each of [B, r, c], on the transposes if they are tall; bf16 at each named stage."""
+# What rounds: each named stage, and each product and term within one.
+PRECISIONS = {
+    "bf16": (bf16_values, lambda x: x),
+    "eager": (bf16_values, bf16_values),  # an operation of PyTorch at a time, as without compiling
+    "f64": (torch.Tensor.double, lambda x: x),
+}
+
+
+def newton_schulz(u: torch.Tensor, precision: str = "bf16") -> torch.Tensor:
+    """Of each of [B, r, c], on the transposes if they are tall."""
     if u.shape[-2] > u.shape[-1]:
-        return newton_schulz(u.mT).mT.contiguous()
-    x = u.bfloat16()
-    x = (x.float() / (norm(x) + 1e-7)).bfloat16()
+        return newton_schulz(u.mT, precision).mT.contiguous()
+    stage, term = PRECISIONS[precision]
+    x = stage(u)
+    x = stage(x / (x.square().sum((-1, -2), keepdim=True).sqrt() + 1e-7))
     for c1, c3, c5 in NEWTON_SCHULZ:
-        a = _product(x, x.mT).bfloat16()
-        b = (c3 * a.float() + c5 * _product(a, a)).bfloat16()
-        x = (c1 * x.float() + _product(b, x)).bfloat16()
+        a = stage(x @ x.mT)
+        b = stage(term(c3 * a) + term(c5 * term(a @ a)))
+        x = stage(term(c1 * x) + term(b @ x))
     return x
 
 
@@ -59,9 +68,11 @@ def matrix_update(p: torch.Tensor, o: torch.Tensor, decay: float, lr: float) -> 
 class Record7Optimizer:
     """Weights are f32 tensors; those that the record stores in bf16 hold bf16 values."""
 
-    def __init__(self, weights: Weights, record: StreamRecord) -> None:
+    def __init__(self, weights: Weights, record: StreamRecord, precision: str = "bf16") -> None:
+        """precision: of Newton-Schulz, one of PRECISIONS."""
         self.w = weights
         self.record = record
+        self.precision = precision
         self.m = {n: torch.zeros_like(w) for n, w in weights.items()}
         self.v = {n: torch.zeros_like(weights[n]) for n in ADAM_LR}
         self.exact: Weights = {}  # the matrices with the 16 lower bits
@@ -75,7 +86,7 @@ class Record7Optimizer:
         for name, gradient in gradients.items():
             g = bf16_values(gradient) if is_bf16(name) else gradient
             if name in ADAM_LR:
-                self._adam(name, g, ADAM_LR[name] * lr_multiplier, 
+                self._adam(name, g, ADAM_LR[name] * lr_multiplier,
                            ADAM_EPS * self.record.slot_tokens)
             else:
                 self._muon(name, g, MATRIX_LR * lr_multiplier, momentum)
@@ -90,7 +101,8 @@ class Record7Optimizer:
     def _muon(self, name: str, g: torch.Tensor, lr: float, momentum: float) -> None:
         w = self.w[name]
         m = self.m[name].mul_(momentum).add_((1 - momentum) * g)
-        o = newton_schulz((momentum * m + (1 - momentum) * g).reshape(-1, *w.shape[-2:]))
+        u = (momentum * m + (1 - momentum) * g).reshape(-1, *w.shape[-2:])
+        o = newton_schulz(u, self.precision)
         decay = lr * MATRIX_DECAY * (1 if name.endswith("qkvo_w") else 2)
         lr *= math.sqrt(max(1, w.shape[-2] / w.shape[-1]))
         p = self.exact.setdefault(name, w.clone())

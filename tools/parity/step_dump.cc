@@ -155,9 +155,11 @@ class Step {
     ABSL_ASSIGN_OR_RETURN(const optim::OptimizerState state, optimizer_->GatherState(queue_));
     for (const auto& [name, tensor] : *out) {
       if (name.rfind("after.", 0) != 0) continue;
-      const optim::StateTensor* mantissa =
-          optim::FindState(state, absl::StrCat("normuon.mantissa/", name.substr(6)));
-      if (mantissa != nullptr) (*out)[name] = WithMantissa(tensor, *mantissa);
+      for (const char* rule : {"muon", "normuon"}) {
+        const optim::StateTensor* mantissa =
+            optim::FindState(state, absl::StrCat(rule, ".mantissa/", name.substr(6)));
+        if (mantissa != nullptr) (*out)[name] = WithMantissa(tensor, *mantissa);
+      }
     }
     return absl::OkStatus();
   }

@@ -2,7 +2,7 @@
 
     torch_record.py init   --out F [--dense] [--seed S] [sizes]
     torch_record.py grads  --init F --tokens DUMP --out OUT [--device cuda] [--precision f32]
-    torch_record.py update --init F --grads DUMP --out OUT [--device cuda]
+    torch_record.py update --init F --grads DUMP --out OUT [--device cuda] [--newton_schulz f64]
     torch_record.py train  --init F | --seed S  --train_files GLOBS --steps N --metrics OUT
 
 Each takes --record muon_custom_sizing (the default), fix_muon_lr, unified_optimizers or record7
@@ -25,6 +25,7 @@ from safetensors.torch import save_file
 
 import shard_batches
 from families import family_of
+from record7_optimizer import PRECISIONS
 from record_model import Batch, Weights, add_gradients
 from record_schedule import Schedule
 from record_weights import load_weights, save_weights, stored
@@ -116,7 +117,8 @@ def run_update(args: argparse.Namespace) -> None:
         schedule = schedule_of(args, metadata, head_dim)
         step = int(metadata["schedule_step"])
         check_tying(schedule.rates(step), metadata)
-        optimizer = family.optimizer({n: w.detach() for n, w in weights.items()}, record)
+        options = {"precision": args.newton_schulz} if args.newton_schulz else {}
+        optimizer = family.optimizer({n: w.detach() for n, w in weights.items()}, record, **options)
         for k in range(int(metadata["batches"])):
             slots = len(dump.get_tensor(f"tokens.{k}"))
             mean = {n: dump.get_tensor(f"grad.{k}.{n}").to(args.device).reshape(w.shape) / slots
@@ -195,6 +197,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     grads.set_defaults(run=run_grads)
     update = commands.add_parser("update")
     update.set_defaults(run=run_update)
+    update.add_argument("--newton_schulz", choices=PRECISIONS, default="", help="record7 only: how "
+                        "the orthogonaliser rounds; bf16 if not given")
     for command, source in ((grads, "--tokens"), (update, "--grads")):
         command.add_argument("--init", required=True)
         command.add_argument(source, required=True)
