@@ -13,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "comm/address_file.h"
 #include "comm/socket.h"
+#include "third_party/absl_compat/check.h"
 #include "third_party/absl_compat/status_macros.h"
 
 namespace comm {
@@ -27,6 +28,8 @@ constexpr char kStart = 'S';    // all are there
 constexpr char kText = 'T';     // of AllGather
 constexpr char kGiveUp = 'A';   // the reason
 constexpr char kBye = 'B';
+constexpr char kLastWords = 'L';  // of one rank, to rank 0
+constexpr char kAllSaid = 'C';    // from rank 0, one for each rank: its LastWords::Kind, its text
 
 constexpr char kProtocol[] = "nanospeed-1";
 constexpr char kNoToken[] = "-";  // where the environment names the address
@@ -43,7 +46,7 @@ Deadline After(absl::Duration timeout) {
 class Star : public Rendezvous {
  public:
   Star(int rank, int size, std::vector<Link> links)
-      : rank_(rank), links_(std::move(links)), texts_(size) {}
+      : rank_(rank), links_(std::move(links)), texts_(size), said_(size) {}
 
   ~Star() override {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -88,7 +91,68 @@ class Star : public Rendezvous {
     Fail(absl::StrCat("rank ", rank_, " gave up: ", reason.ToString()));
   }
 
+  std::vector<LastWords> SayLastWords(const std::string& mine, absl::Duration patience) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    CHECK(!failure_.ok()) << "last words while all is well";
+    said_[rank_] = {.kind = LastWords::kHere, .text = mine};
+    if (rank_ == 0) {
+      const Deadline deadline = After(patience);
+      for (size_t peer = 1; peer < links_.size(); ++peer) HearLastWords(peer, deadline);
+      for (size_t peer = 1; peer < links_.size(); ++peer) {
+        if (said_[peer].kind == LastWords::kHere) TellAllSaid(links_[peer]);
+      }
+    } else {
+      links_[0].Send({.kind = kLastWords, .text = mine});
+      if (patience > absl::ZeroDuration()) HearAllSaid(After(2 * patience));
+    }
+    return said_;
+  }
+
  private:
+  // Rank 0: takes the last words of `peer`.
+  void HearLastWords(size_t peer, Deadline deadline) {
+    LastWords& said = said_[peer];
+    while (said.kind == LastWords::kUnknown && links_[peer].is_open()) {
+      const absl::StatusOr<std::optional<Message>> message = links_[peer].Receive(deadline);
+      if (!message.ok()) {
+        said.kind = LastWords::kLost;
+      } else if (!message->has_value()) {
+        said.kind = LastWords::kSilent;
+      } else if ((*message)->kind == kLastWords) {
+        said = {.kind = LastWords::kHere, .text = (*message)->text};
+      } else if ((*message)->kind == kBye) {
+        said.kind = LastWords::kLeft;
+      }  // its own reason to give up, or what it sent before
+    }
+  }
+
+  void TellAllSaid(Link& link) {
+    for (const LastWords& said : said_) {
+      link.Send({.kind = kAllSaid, .text = absl::StrCat(static_cast<int>(said.kind), said.text)});
+    }
+  }
+
+  // The others: takes what rank 0 has collected.
+  void HearAllSaid(Deadline deadline) {
+    std::vector<LastWords> all;
+    while (all.size() < said_.size()) {
+      const absl::StatusOr<std::optional<Message>> message = links_[0].Receive(deadline);
+      if (!message.ok() || !message->has_value()) {
+        const bool left = said_[0].kind == LastWords::kLeft;
+        said_[0].kind = left            ? LastWords::kLeft
+                        : !message.ok() ? LastWords::kLost
+                                        : LastWords::kSilent;
+        return;
+      }
+      if ((*message)->kind == kBye) said_[0].kind = LastWords::kLeft;
+      if ((*message)->kind != kAllSaid || (*message)->text.empty()) continue;
+      const int kind = (*message)->text[0] - '0';
+      all.push_back(
+          {.kind = static_cast<LastWords::Kind>(kind), .text = (*message)->text.substr(1)});
+    }
+    said_ = std::move(all);
+  }
+
   absl::StatusOr<std::string> WaitForText(size_t peer, Deadline deadline) {
     absl::StatusOr<std::optional<Message>> message = links_[peer].Receive(deadline);
     if (message.ok() && !message->has_value()) {
@@ -106,8 +170,10 @@ class Star : public Rendezvous {
   // What a message other than a text means, or the end of the connection.
   void Note(size_t peer, absl::StatusOr<std::optional<Message>> message) {
     if (!message.ok()) {
+      said_[peer].kind = LastWords::kLost;
       Fail(absl::StrCat("rank ", peer, " is gone"));
     } else if ((*message)->kind == kBye) {
+      said_[peer].kind = LastWords::kLeft;
       links_[peer].Close();
     } else if ((*message)->kind == kGiveUp) {
       Fail((*message)->text);
@@ -131,6 +197,7 @@ class Star : public Rendezvous {
   std::mutex mutex_;
   std::vector<Link> links_;  // rank 0: by rank, its own closed; others: to rank 0 alone
   std::vector<std::string> texts_;
+  std::vector<LastWords> said_;  // rank 0: of all; others: of rank 0 and itself
   absl::Status failure_;
 };
 

@@ -13,6 +13,7 @@
 #ifndef COMM_RENDEZVOUS_H_
 #define COMM_RENDEZVOUS_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,6 +23,19 @@
 #include "comm/process_rank.h"
 
 namespace comm {
+
+// What a rank said, or did not say, when all were asked for their last words.
+struct LastWords {
+  enum Kind : uint8_t {
+    kHere,     // `text` is its own
+    kLeft,     // ended in good order
+    kLost,     // the connection ended without a word
+    kSilent,   // connected, but said nothing in time
+    kUnknown,  // rank 0, which all are connected to, could not be asked
+  };
+  Kind kind = kUnknown;
+  std::string text;
+};
 
 // Safe from any thread.
 class Rendezvous {
@@ -42,6 +56,11 @@ class Rendezvous {
   virtual absl::Status Poll() = 0;
   // Tells the others that this rank gives up.
   virtual void GiveUp(const absl::Status& reason) = 0;
+  // After a failure (CHECK), once: sends `mine`, at most 8191 bytes, and returns what all ranks
+  // have sent, by rank. Rank 0 collects for `patience`, the others wait for twice as long for what
+  // it has collected; ranks that are gone or stuck hold up nobody for longer. Zero: returns at
+  // once; of the others nothing is known.
+  virtual std::vector<LastWords> SayLastWords(const std::string& mine, absl::Duration patience) = 0;
 };
 
 }  // namespace comm

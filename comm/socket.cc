@@ -42,6 +42,15 @@ absl::StatusOr<Addresses> Resolve(const std::string& host, int port) {
   return Addresses(found, freeaddrinfo);
 }
 
+// Nobody waits for long: not for a host that does not answer (the kernel's patience is 2 minutes),
+// nor for a peer that is stopped and whose buffer is full; and small messages go at once.
+bool Prepare(const Socket& socket) {
+  const timeval patience = {.tv_sec = 2, .tv_usec = 0};
+  const int yes = 1;
+  return setsockopt(socket.fd(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)) == 0 &&
+         setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes)) == 0;
+}
+
 // Waits until `fd` can be read, or the deadline.
 bool WaitReadable(int fd, Deadline deadline) {
   while (true) {
@@ -73,7 +82,11 @@ bool Link::Send(const Message& message) {
   while (sent < bytes.size()) {
     const ssize_t n = send(socket_.fd(), bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
+    if (n <= 0) {
+      // Half of a message may have gone: nothing that follows would be understood.
+      shutdown(socket_.fd(), SHUT_RDWR);
+      return false;
+    }
     sent += static_cast<size_t>(n);
   }
   return true;
@@ -138,7 +151,8 @@ int PortOf(const Socket& listener) {
 std::optional<Link> Accept(const Socket& listener, Deadline deadline) {
   if (!WaitReadable(listener.fd(), deadline)) return std::nullopt;
   Socket socket(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
-  if (!socket.is_open()) return std::nullopt;  // the caller left before we answered
+  // Not open: the caller left before we answered.
+  if (!socket.is_open() || !Prepare(socket)) return std::nullopt;
   return Link(std::move(socket));
 }
 
@@ -147,12 +161,8 @@ absl::StatusOr<Link> Connect(const std::string& host, int port) {
   std::string why = "no address";
   for (const addrinfo* a = addresses.get(); a != nullptr; a = a->ai_next) {
     Socket socket(::socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol));
-    const timeval patience = {.tv_sec = 5, .tv_usec = 0};  // a silent host; the kernel's is 2 min
-    if (socket.is_open() &&
-        setsockopt(socket.fd(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)) == 0 &&
+    if (socket.is_open() && Prepare(socket) &&
         connect(socket.fd(), a->ai_addr, a->ai_addrlen) == 0) {
-      const int yes = 1;  // messages are small, and somebody waits for each
-      setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
       return Link(std::move(socket));
     }
     why = std::strerror(errno);

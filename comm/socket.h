@@ -43,7 +43,8 @@ class Link {
 
   bool is_open() const { return socket_.is_open(); }
   void Close() { socket_ = Socket(); }
-  // False: the other side is gone. Messages fit into the socket's buffer, so it does not wait.
+  // False: the other side is gone, or its buffer stayed full for 2 s, after which the connection is
+  // as good as closed. Messages fit into the buffer of one that reads, so it does not wait there.
   bool Send(const Message& message);
   // The next message; none if there is none until `deadline` (in the past: only what is there).
   // Unavailable when the other side has closed and all it sent was read.
