@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "comm/flight_record.h"
 
 namespace comm {
 namespace {
@@ -27,45 +28,46 @@ class Checking : public Communicator {
 
   Future ReduceScatter(absl::string_view label, Tensor in, Tensor out, ReduceOp op,
                        kernels::Queue& queue) override {
-    const absl::Status same = Agree(Describe("reduce_scatter", label, in, OpName(op)), queue);
+    const absl::Status same = Agree(DescribeCall("reduce_scatter", label, in, Name(op)), queue);
     return same.ok() ? inner_->ReduceScatter(label, in, out, op, queue) : Failed(same);
   }
   Future AllGather(absl::string_view label, Tensor in, Tensor out, kernels::Queue& queue) override {
-    const absl::Status same = Agree(Describe("all_gather", label, in, ""), queue);
+    const absl::Status same = Agree(DescribeCall("all_gather", label, in, ""), queue);
     return same.ok() ? inner_->AllGather(label, in, out, queue) : Failed(same);
   }
   Future AllReduce(absl::string_view label, Tensor x, ReduceOp op, kernels::Queue& queue) override {
-    const absl::Status same = Agree(Describe("all_reduce", label, x, OpName(op)), queue);
+    const absl::Status same = Agree(DescribeCall("all_reduce", label, x, Name(op)), queue);
     return same.ok() ? inner_->AllReduce(label, x, op, queue) : Failed(same);
   }
   Future Broadcast(absl::string_view label, Tensor x, int root, kernels::Queue& queue) override {
     const absl::Status same =
-        Agree(Describe("broadcast", label, x, absl::StrCat("root ", root)), queue);
+        Agree(DescribeCall("broadcast", label, x, absl::StrCat("root ", root)), queue);
     return same.ok() ? inner_->Broadcast(label, x, root, queue) : Failed(same);
   }
-  absl::Status Barrier(absl::string_view label) override { return inner_->Barrier(label); }
+  absl::Status Barrier(absl::string_view label) override {
+    if (queue_ != nullptr) {
+      const absl::Status same = Agree(absl::StrCat("barrier(", label, ")"), *queue_);
+      if (!same.ok()) return same;
+    }
+    return inner_->Barrier(label);
+  }
   void Abort(const absl::Status& reason) override { inner_->Abort(reason); }
 
  private:
-  static const char* OpName(ReduceOp op) { return op == ReduceOp::kSum ? "sum" : "avg"; }
-
-  static std::string Describe(absl::string_view name, absl::string_view label, const Tensor& x,
-                              absl::string_view detail) {
-    return absl::StrCat(name, "(", label, ", ", kernels::Name(x.dtype()), " x ", x.size(),
-                        detail.empty() ? "" : ", ", detail, ")");
-  }
-
   static Future Failed(const absl::Status& status) {
     return Future([status](kernels::Queue&) { return status; });
   }
 
   absl::Status Agree(const std::string& call, kernels::Queue& queue) {
     if (!failure_.ok()) return failure_;
+    queue_ = &queue;
     std::memset(mine_.data(), 0, mine_.size());
     std::memcpy(mine_.data(), call.data(), std::min(call.size(), mine_.size() - 1));
+    // The label says to a report (flight_record.h) what the rank was about to call.
     failure_ =
         inner_
-            ->AllGather("call check", Tensor(mine_.data(), DType::kF8E4M3, {kSignatureBytes}),
+            ->AllGather(absl::StrCat("check of ", call),
+                        Tensor(mine_.data(), DType::kF8E4M3, {kSignatureBytes}),
                         Tensor(all_.data(), DType::kF8E4M3, {kSignatureBytes * size()}), queue)
             .Wait(queue);
     for (int other = 0; other < size() && failure_.ok(); ++other) {
@@ -82,6 +84,7 @@ class Checking : public Communicator {
 
   const std::unique_ptr<Communicator> inner_;
   std::vector<char> mine_, all_;
+  kernels::Queue* queue_ = nullptr;  // of the latest call, for a barrier, which has none
   int64_t calls_ = 0;
   absl::Status failure_;
 };

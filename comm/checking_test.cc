@@ -1,5 +1,6 @@
 #include "comm/checking.h"
 
+#include "absl/strings/str_cat.h"
 #include "comm/test_ranks.h"
 #include "gtest/gtest.h"
 #include "kernels/testing/testing.h"
@@ -72,25 +73,86 @@ TEST(Checking, DifferentLabelsAreNamed) {
   EXPECT_NE(status.message().find("rank 2"), absl::string_view::npos) << status;
 }
 
-TEST(Checking, DifferentOpsDtypesAndCountsAreFound) {
-  EXPECT_FALSE(CallWith(2, [](Communicator& comm, kernels::Queue& queue) {
-                 const HostTensor x(DType::kF32, {6}), y(DType::kF32, {12});
-                 return comm.rank() == 0
-                            ? comm.AllGather("x", x, y, queue).Wait(queue)
-                            : comm.AllReduce("x", x, ReduceOp::kSum, queue).Wait(queue);
-               }).ok());
-  EXPECT_FALSE(CallWith(2, [](Communicator& comm, kernels::Queue& queue) {
-                 const HostTensor x(comm.rank() ? DType::kF32 : DType::kBF16, {6});
-                 return comm.AllReduce("x", x, ReduceOp::kSum, queue).Wait(queue);
-               }).ok());
-  EXPECT_FALSE(CallWith(2, [](Communicator& comm, kernels::Queue& queue) {
-                 const HostTensor x(DType::kF32, {6 + comm.rank()});
-                 return comm.AllReduce("x", x, ReduceOp::kSum, queue).Wait(queue);
-               }).ok());
-  EXPECT_FALSE(CallWith(2, [](Communicator& comm, kernels::Queue& queue) {
-                 const HostTensor x(DType::kF32, {6});
-                 return comm.Broadcast("x", x, comm.rank(), queue).Wait(queue);
-               }).ok());
+// The message of two ranks that disagree names both, with their calls.
+void ExpectBothSides(const absl::Status& status, const std::string& of_0, const std::string& of_1) {
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
+  const std::string text =
+      absl::StrCat("collective 0: rank 0 calls ", of_0, ", rank 1 calls ", of_1);
+  EXPECT_NE(status.message().find(text), absl::string_view::npos) << status;
+}
+
+TEST(Checking, C2_DifferentOpsDtypesAndCountsAreNamed) {
+  ExpectBothSides(CallWith(2,
+                           [](Communicator& comm, kernels::Queue& queue) {
+                             const HostTensor x(DType::kF32, {6}), y(DType::kF32, {12});
+                             return comm.rank() == 0
+                                        ? comm.AllGather("x", x, y, queue).Wait(queue)
+                                        : comm.AllReduce("x", x, ReduceOp::kSum, queue).Wait(queue);
+                           }),
+                  "all_gather(x, f32 x 6)", "all_reduce(x, f32 x 6, sum)");
+  ExpectBothSides(CallWith(2,
+                           [](Communicator& comm, kernels::Queue& queue) {
+                             const HostTensor x(comm.rank() ? DType::kF32 : DType::kBF16, {6});
+                             return comm.AllReduce("x", x, ReduceOp::kSum, queue).Wait(queue);
+                           }),
+                  "all_reduce(x, bf16 x 6, sum)", "all_reduce(x, f32 x 6, sum)");
+  ExpectBothSides(CallWith(2,
+                           [](Communicator& comm, kernels::Queue& queue) {
+                             const HostTensor x(DType::kF32, {6 + comm.rank()});
+                             return comm.AllReduce("x", x, ReduceOp::kSum, queue).Wait(queue);
+                           }),
+                  "all_reduce(x, f32 x 6, sum)", "all_reduce(x, f32 x 7, sum)");
+  ExpectBothSides(CallWith(2,
+                           [](Communicator& comm, kernels::Queue& queue) {
+                             const HostTensor x(DType::kF32, {6});
+                             const ReduceOp op = comm.rank() == 0 ? ReduceOp::kAvg : ReduceOp::kSum;
+                             return comm.AllReduce("x", x, op, queue).Wait(queue);
+                           }),
+                  "all_reduce(x, f32 x 6, avg)", "all_reduce(x, f32 x 6, sum)");
+  ExpectBothSides(CallWith(2,
+                           [](Communicator& comm, kernels::Queue& queue) {
+                             const HostTensor x(DType::kF32, {6});
+                             return comm.Broadcast("x", x, comm.rank(), queue).Wait(queue);
+                           }),
+                  "broadcast(x, f32 x 6, root 0)", "broadcast(x, f32 x 6, root 1)");
+}
+
+TEST(Checking, C3_OppositeOrderIsNamed) {
+  ExpectBothSides(CallWith(2,
+                           [](Communicator& comm, kernels::Queue& queue) {
+                             const HostTensor a(DType::kF32, {6}), b(DType::kF32, {6});
+                             const bool first = comm.rank() == 0;
+                             Future one = comm.AllReduce(first ? "a" : "b", first ? a : b,
+                                                         ReduceOp::kSum, queue);
+                             Future two = comm.AllReduce(first ? "b" : "a", first ? b : a,
+                                                         ReduceOp::kSum, queue);
+                             const absl::Status status = one.Wait(queue);
+                             EXPECT_FALSE(two.Wait(queue).ok());
+                             return status;
+                           }),
+                  "all_reduce(a, f32 x 6, sum)", "all_reduce(b, f32 x 6, sum)");
+}
+
+TEST(Checking, BarriersAreCompared) {
+  for (const bool other_call : {false, true}) {
+    const absl::Status status = CallWith(2, [&](Communicator& comm, kernels::Queue& queue) {
+      const HostTensor x(DType::kF32, {6});
+      EXPECT_TRUE(comm.AllReduce("x", x, ReduceOp::kSum, queue).Wait(queue).ok());
+      EXPECT_TRUE(comm.Barrier("start").ok());
+      if (other_call && comm.rank() == 1) {
+        return comm.AllReduce("y", x, ReduceOp::kSum, queue).Wait(queue);
+      }
+      return comm.Barrier(comm.rank() == 0 ? "checkpoint" : "end");
+    });
+    EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
+    const std::string text(status.message());
+    EXPECT_NE(text.find("collective 2: rank 0 calls barrier(checkpoint), rank 1 calls "),
+              std::string::npos)
+        << text;
+    EXPECT_NE(text.find(other_call ? "all_reduce(y, f32 x 6, sum)" : "barrier(end)"),
+              std::string::npos)
+        << text;
+  }
 }
 
 TEST(Checking, StaysFailed) {

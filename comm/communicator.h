@@ -25,6 +25,7 @@ enum class ReduceOp : uint8_t {
   kSum,
   kAvg,  // the sum divided by the number of ranks
 };
+inline const char* Name(ReduceOp op) { return op == ReduceOp::kSum ? "sum" : "avg"; }
 
 // The end of one collective. Movable; waiting twice is an error of ours (CHECK), and so is
 // dropping a future without waiting: the buffers would be reused too early.

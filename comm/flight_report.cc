@@ -31,8 +31,11 @@ std::string StateText(const RankState& state) {
   switch (state.kind) {
     case RankState::kHere:
       break;
-    case RankState::kLeft:
-      return "has left in good order";
+    case RankState::kLeft: {
+      const RecordedCall* last = state.progress.LastStarted();
+      return last == nullptr ? "has left in good order"
+                             : absl::StrCat("has left in good order, after ", Named(*last));
+    }
     case RankState::kLost:
       return "is lost: its process ended without a word";
     case RankState::kSilent:

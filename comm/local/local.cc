@@ -1,7 +1,9 @@
 #include "comm/local/local.h"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <string>
@@ -10,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "comm/alone.h"
+#include "comm/flight_record.h"
 #include "comm/local/reduce.h"
 #include "third_party/absl_compat/check.h"
 
@@ -21,7 +24,8 @@ using kernels::Tensor;
 // What one rank brings to a collective.
 struct Part {
   bool arrived = false;
-  std::string call;  // for messages: "reduce_scatter(group 3, f32 x 1024, sum)"
+  std::string call;   // for messages: "reduce_scatter(group 3, f32 x 1024, sum)"
+  int64_t bytes = 0;  // of the larger of in and out
   Tensor in = {}, out = {};
 };
 
@@ -38,17 +42,22 @@ struct Collective {
 
 class Group : public LocalGroup, public std::enable_shared_from_this<Group> {
  public:
-  Group(int size, absl::Duration timeout) : size_(size), timeout_(timeout), gone_(size, false) {}
+  Group(int size, absl::Duration timeout, FailureListener on_failure)
+      : size_(size), timeout_(timeout), on_failure_(std::move(on_failure)), gone_(size, false) {
+    for (int rank = 0; rank < size; ++rank) records_.emplace_back(rank);
+  }
 
   std::unique_ptr<Communicator> Join(int rank) override;
   int size() const { return size_; }
 
-  // Registers `part` of `rank` in the collective with that number; the last rank to arrive
+  // Registers `part` as the rank's next collective and returns its number; the last rank to arrive
   // moves the data on its own thread.
-  void Post(int64_t number, int rank, CollectiveKind kind, ReduceOp op, int root, Part part) {
+  int64_t Post(int rank, CollectiveKind kind, ReduceOp op, int root, Part part) {
     Collective* ready = nullptr;
+    int64_t number = 0;
     {
       std::lock_guard<std::mutex> lock(mutex_);
+      number = records_[rank].Start(part.call, part.bytes);
       Collective& collective = pending_[number];
       if (collective.parts.empty()) {
         collective.parts.resize(size_);
@@ -60,9 +69,9 @@ class Group : public LocalGroup, public std::enable_shared_from_this<Group> {
       for (int other = 0; other < size_ && failure_.ok(); ++other) {
         const Part& first = collective.parts[other];
         if (first.arrived && first.call != part.call) {
-          failure_ = absl::AbortedError(absl::StrCat("ranks disagree in collective ", number,
-                                                     ": rank ", other, " calls ", first.call,
-                                                     ", rank ", rank, " calls ", part.call));
+          Fail(absl::AbortedError(absl::StrCat("ranks disagree in collective ", number, ": rank ",
+                                               other, " calls ", first.call, ", rank ", rank,
+                                               " calls ", part.call)));
         }
       }
       collective.parts[rank] = std::move(part);
@@ -78,8 +87,10 @@ class Group : public LocalGroup, public std::enable_shared_from_this<Group> {
       std::lock_guard<std::mutex> lock(mutex_);
       ready->running = false;
       ready->done = true;
+      for (FlightRecord& record : records_) record.Finish(number);
     }
     changed_.notify_all();
+    return number;
   }
 
   absl::Status Wait(int64_t number) {
@@ -93,20 +104,18 @@ class Group : public LocalGroup, public std::enable_shared_from_this<Group> {
       if (collective.running) {  // data is moving: that ends by itself
         changed_.wait(lock, settled);
       } else {
-        failure_ = absl::DeadlineExceededError(absl::StrCat(
+        Fail(absl::DeadlineExceededError(absl::StrCat(
             "timeout after ", absl::FormatDuration(timeout_), " in collective ", number, ", ",
-            AnyCall(collective), ": not called by rank ", absl::StrCat(Missing(collective)),
-            "; is that rank stuck, or slower than --comm_timeout?"));
-        changed_.notify_all();
+            AnyCall(collective), ": not called by rank ", Missing(collective),
+            "; is that rank stuck, or slower than --comm_timeout?\n", Report())));
       }
     }
     absl::Status status;
     if (!collective.done) {
       if (failure_.ok()) {
-        failure_ = absl::UnavailableError(absl::StrCat("rank ", LostRank(collective),
-                                                       " is gone, in collective ", number, ", ",
-                                                       AnyCall(collective)));
-        changed_.notify_all();
+        Fail(absl::UnavailableError(absl::StrCat("rank ", LostRank(collective),
+                                                 " is gone, in collective ", number, ", ",
+                                                 AnyCall(collective), "\n", Report())));
       }
       status = failure_;
     }
@@ -116,11 +125,8 @@ class Group : public LocalGroup, public std::enable_shared_from_this<Group> {
 
   void Abort(int rank, const absl::Status& reason) {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (failure_.ok()) {
-      failure_ =
-          absl::UnavailableError(absl::StrCat("rank ", rank, " gave up: ", reason.ToString()));
-    }
-    changed_.notify_all();
+    if (!failure_.ok()) return;
+    Fail(absl::UnavailableError(absl::StrCat("rank ", rank, " gave up: ", reason.ToString())));
   }
 
   void Leave(int rank) {
@@ -130,6 +136,24 @@ class Group : public LocalGroup, public std::enable_shared_from_this<Group> {
   }
 
  private:
+  void Fail(const absl::Status& status) {
+    failure_ = status;
+    if (on_failure_) on_failure_(status);
+    changed_.notify_all();
+  }
+
+  // Of all ranks, without the last line's end.
+  std::string Report() const {
+    std::vector<RankState> states;
+    for (int rank = 0; rank < size_; ++rank) {
+      states.push_back({.kind = gone_[rank] ? RankState::kLeft : RankState::kHere,
+                        .progress = records_[rank].Now()});
+    }
+    std::string text = ReportText(states);
+    text.pop_back();
+    return text;
+  }
+
   // The lowest rank that has not called, as text.
   std::string Missing(const Collective& collective) const {
     for (int rank = 0; rank < size_; ++rank) {
@@ -164,11 +188,13 @@ class Group : public LocalGroup, public std::enable_shared_from_this<Group> {
 
   const int size_;
   const absl::Duration timeout_;
+  const FailureListener on_failure_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<int64_t, Collective> pending_;
   std::vector<bool> gone_;
-  absl::Status failure_;  // once set, it stays: ranks are no longer in step
+  std::deque<FlightRecord> records_;  // by rank; a deque, as they do not move
+  absl::Status failure_;              // once set, it stays: ranks are no longer in step
 };
 
 class LocalCommunicator : public Communicator {
@@ -186,28 +212,29 @@ class LocalCommunicator : public Communicator {
     CHECK_EQ(in.size(), out.size() * size()) << label;
     CHECK_EQ(in.dtype(), out.dtype()) << label;
     if (!IsCpu(queue)) return size() == 1 ? alone_->ReduceScatter(label, in, out, op, queue) : No();
-    return Post("reduce_scatter", label, CollectiveKind::kReduceScatter, in, out, op, 0, queue);
+    return Post("reduce_scatter", label, Name(op), CollectiveKind::kReduceScatter, in, out, op, 0,
+                queue);
   }
   Future AllGather(absl::string_view label, Tensor in, Tensor out, kernels::Queue& queue) override {
     CHECK_EQ(out.size(), in.size() * size()) << label;
     CHECK_EQ(in.dtype(), out.dtype()) << label;
     if (!IsCpu(queue)) return size() == 1 ? alone_->AllGather(label, in, out, queue) : No();
-    return Post("all_gather", label, CollectiveKind::kAllGather, in, out, ReduceOp::kSum, 0, queue);
+    return Post("all_gather", label, "", CollectiveKind::kAllGather, in, out, ReduceOp::kSum, 0,
+                queue);
   }
   Future AllReduce(absl::string_view label, Tensor x, ReduceOp op, kernels::Queue& queue) override {
     if (!IsCpu(queue)) return size() == 1 ? alone_->AllReduce(label, x, op, queue) : No();
-    return Post("all_reduce", label, CollectiveKind::kAllReduce, x, x, op, 0, queue);
+    return Post("all_reduce", label, Name(op), CollectiveKind::kAllReduce, x, x, op, 0, queue);
   }
   Future Broadcast(absl::string_view label, Tensor x, int root, kernels::Queue& queue) override {
     CHECK(root >= 0 && root < size()) << label << ": root " << root;
     if (!IsCpu(queue)) return size() == 1 ? alone_->Broadcast(label, x, root, queue) : No();
-    return Post("broadcast", label, CollectiveKind::kBroadcast, x, x, ReduceOp::kSum, root, queue);
+    return Post("broadcast", label, absl::StrCat("root ", root), CollectiveKind::kBroadcast, x, x,
+                ReduceOp::kSum, root, queue);
   }
   absl::Status Barrier(absl::string_view label) override {
-    const int64_t number = next_++;
-    group_->Post(number, rank_, CollectiveKind::kBarrier, ReduceOp::kSum, 0,
-                 Part{.call = absl::StrCat("barrier(", label, ")")});
-    return group_->Wait(number);
+    return group_->Wait(group_->Post(rank_, CollectiveKind::kBarrier, ReduceOp::kSum, 0,
+                                     Part{.call = absl::StrCat("barrier(", label, ")")}));
   }
   void Abort(const absl::Status& reason) override {
     group_->Abort(rank_, reason);
@@ -225,15 +252,16 @@ class LocalCommunicator : public Communicator {
     });
   }
 
-  Future Post(absl::string_view name, absl::string_view label, CollectiveKind kind, Tensor in,
-              Tensor out, ReduceOp op, int root, kernels::Queue& queue) {
+  Future Post(absl::string_view name, absl::string_view label, absl::string_view detail,
+              CollectiveKind kind, Tensor in, Tensor out, ReduceOp op, int root,
+              kernels::Queue& queue) {
     CHECK(queue.device() == kernels::DeviceKind::kCpu) << "the local backend moves CPU tensors";
     queue.Synchronize();  // the inputs exist before another thread may read them
-    const int64_t number = next_++;
-    const std::string call = absl::StrCat(name, "(", label, ", ", kernels::Name(in.dtype()), " x ",
-                                          in.size(), op == ReduceOp::kAvg ? ", avg" : "",
-                                          root ? absl::StrCat(", root ", root) : "", ")");
-    group_->Post(number, rank_, kind, op, root, Part{.call = call, .in = in, .out = out});
+    const int64_t number = group_->Post(rank_, kind, op, root,
+                                        Part{.call = DescribeCall(name, label, in, detail),
+                                             .bytes = std::max(in.bytes(), out.bytes()),
+                                             .in = in,
+                                             .out = out});
     return Future([group = group_, number](kernels::Queue&) { return group->Wait(number); });
   }
 
@@ -241,7 +269,6 @@ class LocalCommunicator : public Communicator {
   const int rank_;
   // A queue of another device, possible with one rank only.
   const std::unique_ptr<Communicator> alone_ = MakeAlone("local");
-  int64_t next_ = 0;
 };
 
 std::unique_ptr<Communicator> Group::Join(int rank) {
@@ -251,9 +278,10 @@ std::unique_ptr<Communicator> Group::Join(int rank) {
 
 }  // namespace
 
-std::shared_ptr<LocalGroup> LocalGroup::Create(int size, absl::Duration timeout) {
+std::shared_ptr<LocalGroup> LocalGroup::Create(int size, absl::Duration timeout,
+                                               FailureListener on_failure) {
   CHECK_GE(size, 1);
-  return std::make_shared<Group>(size, timeout);
+  return std::make_shared<Group>(size, timeout, std::move(on_failure));
 }
 
 }  // namespace comm

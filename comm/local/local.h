@@ -13,6 +13,7 @@
 
 #include "absl/time/time.h"
 #include "comm/communicator.h"
+#include "comm/watchdog.h"
 
 namespace comm {
 
@@ -20,7 +21,10 @@ class LocalGroup {
  public:
   // `timeout`: how long a rank waits in Wait() or Barrier() for the others before the call
   // fails with DeadlineExceeded, naming the collective and the ranks that have not called it.
-  static std::shared_ptr<LocalGroup> Create(int size, absl::Duration timeout);
+  // A failure of that kind, or of a lost rank, says in several lines how far each rank is (see
+  // flight_record.h); all ranks get the same. `on_failure` is told each failure; it may be empty.
+  static std::shared_ptr<LocalGroup> Create(int size, absl::Duration timeout,
+                                            FailureListener on_failure = {});
   virtual ~LocalGroup() = default;
   // The end of one rank. A Communicator that is destroyed while others still wait for it counts
   // as a lost rank (Unavailable).
