@@ -18,21 +18,21 @@ struct Variables {
   const char* rank;
   const char* size;
   const char* local_rank;
-  const char* local_size;     // may be missing
-  const char* job;            // may be missing
-  bool rank_alone_is_a_sign;  // the others are also set where no rank was launched
+  const char* local_size;  // may be missing
+  const char* job;         // may be missing
+  const char* sign;  // set where ranks were launched, and there only; null: rank, size, local_rank
   bool one_host_unless_told;  // when local_size is missing
 };
 
 constexpr Variables kLaunchers[] = {
     {"the NANOSPEED_* variables", "NANOSPEED_RANK", "NANOSPEED_WORLD_SIZE", "NANOSPEED_LOCAL_RANK",
-     "NANOSPEED_LOCAL_SIZE", "NANOSPEED_JOB", false, true},
+     "NANOSPEED_LOCAL_SIZE", "NANOSPEED_JOB", nullptr, true},
     {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-     "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE", false, false},
+     "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE", nullptr, false},
     {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID",
-     false, false},
-    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr, "SLURM_JOB_ID", true,
-     false},
+     nullptr, false},
+    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr, "SLURM_JOB_ID",
+     "SLURM_STEP_ID", false},
 };
 
 const char* Get(const Environment& environment, const char* name) {
@@ -40,9 +40,10 @@ const char* Get(const Environment& environment, const char* name) {
 }
 
 bool IsThere(const Environment& environment, const Variables& names) {
-  if (Get(environment, names.rank) != nullptr) return true;
-  if (names.rank_alone_is_a_sign) return false;
-  return Get(environment, names.size) != nullptr || Get(environment, names.local_rank) != nullptr;
+  const bool rank = Get(environment, names.rank) != nullptr;
+  if (names.sign != nullptr) return rank && Get(environment, names.sign) != nullptr;
+  return rank || Get(environment, names.size) != nullptr ||
+         Get(environment, names.local_rank) != nullptr;
 }
 
 absl::StatusOr<int> Number(const Environment& environment, const char* name, int least) {
@@ -72,7 +73,7 @@ absl::StatusOr<int> LocalSize(const Environment& environment, const Variables& n
   }
   const char* nodes = environment("SLURM_STEP_NUM_NODES");
   const bool one_node =
-      names.rank_alone_is_a_sign && nodes != nullptr && absl::string_view(nodes) == "1";
+      names.sign != nullptr && nodes != nullptr && absl::string_view(nodes) == "1";
   return one_node || names.one_host_unless_told || size == 1 ? size : 0;
 }
 
@@ -120,9 +121,7 @@ absl::StatusOr<ProcessRank> ProcessRankFrom(const Environment& environment) {
                            locals);
     }
     if (const char* job = Get(environment, names.job)) where.job = job;
-    if (names.rank_alone_is_a_sign) {
-      if (const char* step = environment("SLURM_STEP_ID")) absl::StrAppend(&where.job, ".", step);
-    }
+    if (names.sign != nullptr) absl::StrAppend(&where.job, ".", environment(names.sign));
     ABSL_ASSIGN_OR_RETURN(where.rendezvous, Rendezvous(environment));
     return where;
   }

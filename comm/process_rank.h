@@ -30,8 +30,9 @@ struct ProcessRank {
 //   RANK, WORLD_SIZE, LOCAL_RANK [, LOCAL_WORLD_SIZE]              torchrun
 //   SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID                      srun
 //
-// The order is from the inside out: mpirun and torchrun are often started by Slurm. Of Slurm
-// only SLURM_PROCID counts as a sign, since a mere allocation sets the others too. MASTER_ADDR
+// The order is from the inside out: mpirun and torchrun are often started by Slurm. Slurm's count
+// only if SLURM_STEP_ID is there too, as it is under srun: an allocation sets SLURM_NTASKS, and a
+// batch script, which is no rank of anything, has SLURM_PROCID=0 as well. MASTER_ADDR
 // and MASTER_PORT, with any launcher, say where rank 0 listens.
 //
 // InvalidArgument, naming the variable and its value: one of a set is missing, is no number, or

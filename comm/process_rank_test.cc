@@ -100,8 +100,13 @@ TEST(ProcessRank, Slurm) {
   EXPECT_EQ(Of(values).job, "12.0");
   values["SLURM_STEP_NUM_NODES"] = "1";
   EXPECT_TRUE(Of(values).one_host());
-  values.erase("SLURM_PROCID");  // an allocation without srun
-  EXPECT_EQ(Of(values).size, 1);
+  Values allocation = values;  // without srun
+  allocation.erase("SLURM_PROCID");
+  EXPECT_EQ(Of(allocation).size, 1);
+  Values batch_script = values;  // likewise
+  batch_script.erase("SLURM_STEP_ID");
+  batch_script["SLURM_PROCID"] = batch_script["SLURM_LOCALID"] = "0";
+  EXPECT_EQ(Of(batch_script).size, 1);
 }
 
 TEST(ProcessRank, IncompleteSetsNameTheVariable) {
@@ -110,7 +115,8 @@ TEST(ProcessRank, IncompleteSetsNameTheVariable) {
   ExpectRefused({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}},
                 {"OMPI_COMM_WORLD_LOCAL_RANK"});
   ExpectRefused({{"LOCAL_RANK", "0"}}, {"RANK"});
-  ExpectRefused({{"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"}}, {"SLURM_NTASKS"});
+  ExpectRefused({{"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"}, {"SLURM_STEP_ID", "0"}},
+                {"SLURM_NTASKS"});
   const Values two = {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}};
   Values with = two;
   with["MASTER_ADDR"] = "node1";
@@ -136,7 +142,10 @@ TEST(ProcessRank, BadNumbersAndContradictions) {
   ExpectRefused(own("99999999999", "4", "0", "4"), {"NANOSPEED_RANK=99999999999"});
   ExpectRefused(own("3", "4", "2", "2"), {"NANOSPEED_LOCAL_RANK=2", "NANOSPEED_LOCAL_SIZE=2"});
   ExpectRefused(own("0", "2", "0", "3"), {"NANOSPEED_LOCAL_SIZE=3", "NANOSPEED_WORLD_SIZE=2"});
-  ExpectRefused({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}, {"SLURM_LOCALID", "2"}},
+  ExpectRefused({{"SLURM_PROCID", "0"},
+                 {"SLURM_NTASKS", "2"},
+                 {"SLURM_LOCALID", "2"},
+                 {"SLURM_STEP_ID", "0"}},
                 {"SLURM_LOCALID=2", "SLURM_NTASKS=2"});
 }
 
