@@ -2,14 +2,17 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstdio>
 #include <cstring>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "comm/alone.h"
+#include "comm/flight_record.h"
 #include "comm/nccl/nccl_api.h"
 #include "comm/nccl/nccl_link.h"
+#include "comm/shared_memory.h"
 #include "kernels/cuda/cuda_queue.h"
 #include "kernels/ops/elementwise.h"
 #include "third_party/absl_compat/check.h"
@@ -30,13 +33,8 @@ ncclDataType_t Float(const Tensor& x) {
   return x.dtype() == DType::kF32 ? ncclFloat32 : ncclBfloat16;
 }
 
-std::string Describe(absl::string_view name, absl::string_view label, const Tensor& x,
-                     absl::string_view detail) {
-  return absl::StrCat(name, "(", label, ", ", kernels::Name(x.dtype()), " x ", x.size(),
-                      detail.empty() ? "" : ", ", detail, ")");
-}
-
-const char* OpName(ReduceOp op) { return op == ReduceOp::kSum ? "sum" : "avg"; }
+// Where NCCL keeps what ranks of one host exchange without peer access.
+constexpr char kSharedMemory[] = "/dev/shm";
 
 class NcclCommunicator : public Communicator {
  public:
@@ -66,7 +64,7 @@ class NcclCommunicator : public Communicator {
     CHECK_EQ(in.dtype(), out.dtype()) << label;
     CheckReduction(label, out, op);
     return Start(
-        Describe("reduce_scatter", label, in, OpName(op)), queue,
+        DescribeCall("reduce_scatter", label, in, Name(op)), in.bytes(), queue,
         [&](ncclComm_t comm, cudaStream_t stream) {
           return nccl_.ReduceScatter(in.data(), out.data(), out.size(), Float(in), ncclSum, comm,
                                      stream);
@@ -77,12 +75,12 @@ class NcclCommunicator : public Communicator {
     if (queue.device() == DeviceKind::kCpu) return NotForTheCpu();
     CHECK_EQ(out.size(), in.size() * size()) << label;
     CHECK_EQ(in.dtype(), out.dtype()) << label;
-    const std::string call = Describe("all_gather", label, in, "");
+    const std::string call = DescribeCall("all_gather", label, in, "");
     if (in.device() == DeviceKind::kCpu) {
       return Future([status = GatherHostBytes(call, in, out)](kernels::Queue&) { return status; });
     }
     return Start(
-        call, queue,
+        call, out.bytes(), queue,
         [&](ncclComm_t comm, cudaStream_t stream) {
           return nccl_.AllGather(in.data(), out.data(), in.bytes(), ncclInt8, comm, stream);
         },
@@ -92,7 +90,7 @@ class NcclCommunicator : public Communicator {
     if (queue.device() == DeviceKind::kCpu) return NotForTheCpu();
     CheckReduction(label, x, op);
     return Start(
-        Describe("all_reduce", label, x, OpName(op)), queue,
+        DescribeCall("all_reduce", label, x, Name(op)), x.bytes(), queue,
         [&](ncclComm_t comm, cudaStream_t stream) {
           return nccl_.AllReduce(x.data(), x.data(), x.size(), Float(x), ncclSum, comm, stream);
         },
@@ -103,7 +101,7 @@ class NcclCommunicator : public Communicator {
     CHECK(root >= 0 && root < size()) << label << ": root " << root;
     CheckDevice(label, x);
     return Start(
-        Describe("broadcast", label, x, absl::StrCat("root ", root)), queue,
+        DescribeCall("broadcast", label, x, absl::StrCat("root ", root)), x.bytes(), queue,
         [&](ncclComm_t comm, cudaStream_t stream) {
           return nccl_.Broadcast(x.data(), x.data(), x.bytes(), ncclInt8, root, comm, stream);
         },
@@ -111,7 +109,7 @@ class NcclCommunicator : public Communicator {
   }
   absl::Status Barrier(absl::string_view label) override {
     ABSL_ASSIGN_OR_RETURN(const std::shared_ptr<Operation> operation,
-                          link_->Launch(absl::StrCat("barrier(", label, ")"), std::nullopt,
+                          link_->Launch(absl::StrCat("barrier(", label, ")"), 0, std::nullopt,
                                         [&](ncclComm_t comm, cudaStream_t stream) {
                                           return nccl_.AllReduce(token_, token_, 1, ncclFloat32,
                                                                  ncclSum, comm, stream);
@@ -138,10 +136,10 @@ class NcclCommunicator : public Communicator {
   }
 
   // `averaged` is divided by the number of ranks on the queue that waits.
-  Future Start(std::string call, kernels::Queue& queue, const NcclLink::Enqueue& enqueue,
-               Tensor averaged) {
+  Future Start(std::string call, int64_t bytes, kernels::Queue& queue,
+               const NcclLink::Enqueue& enqueue, Tensor averaged) {
     absl::StatusOr<std::shared_ptr<Operation>> operation =
-        link_->Launch(std::move(call), kernels::Cuda(queue).stream(), enqueue);
+        link_->Launch(std::move(call), bytes, kernels::Cuda(queue).stream(), enqueue);
     if (!operation.ok()) {
       return Future([status = operation.status()](kernels::Queue&) { return status; });
     }
@@ -162,7 +160,7 @@ class NcclCommunicator : public Communicator {
     std::memcpy(host_bytes_, in.data(), bytes);
     ABSL_ASSIGN_OR_RETURN(
         const std::shared_ptr<Operation> operation,
-        link_->Launch(call, std::nullopt, [&](ncclComm_t comm, cudaStream_t stream) {
+        link_->Launch(call, out.bytes(), std::nullopt, [&](ncclComm_t comm, cudaStream_t stream) {
           CUDA_CHECK(
               cudaMemcpyAsync(device_bytes_, host_bytes_, bytes, cudaMemcpyHostToDevice, stream));
           return nccl_.AllGather(device_bytes_, device_all, bytes, ncclInt8, comm, stream);
@@ -199,13 +197,18 @@ absl::StatusOr<int> DeviceOfRank(const ProcessRank& where) {
 }
 
 absl::StatusOr<std::unique_ptr<Communicator>> MakeNccl(const ProcessRank& where, int device,
-                                                       absl::Duration timeout) {
+                                                       absl::Duration timeout,
+                                                       FailureListener on_failure) {
   if (where.size == 1) return MakeAlone("nccl");
+  if (where.local_rank == 0 && where.local_size != 1) {
+    const std::string warning = SmallSharedMemoryWarning(kSharedMemory);
+    if (!warning.empty()) std::fprintf(stderr, "%s\n", warning.c_str());
+  }
   ABSL_ASSIGN_OR_RETURN(const NcclApi* api, LoadNccl());
   const cudaError_t error = cudaSetDevice(device);
   if (error != cudaSuccess) return CudaError(absl::StrCat("CUDA device ", device), error);
   ABSL_ASSIGN_OR_RETURN(std::unique_ptr<NcclLink> link,
-                        NcclLink::Connect(*api, where, device, timeout));
+                        NcclLink::Connect(*api, where, device, timeout, std::move(on_failure)));
   return std::make_unique<NcclCommunicator>(std::move(link));
 }
 

@@ -11,8 +11,14 @@
 // connections among the processes. When a rank is lost or gave up (Unavailable), or a collective
 // has not ended `timeout` after its turn came (DeadlineExceeded), it stops NCCL, so that what
 // waits on the stream goes on, with undefined data; all Wait(), Barrier() and later collectives
-// of this rank then fail with that Status. A wrong order or size of calls shows as a timeout
-// or as an error of NCCL: comm/checking.h names it.
+// of this rank then fail with that Status, whose message goes on with a report of how far each
+// rank is (flight_record.h). A wrong order or size of calls shows as a timeout or as an error of
+// NCCL; the report names both sides, and comm/checking.h finds it before the call.
+//
+// NCCL reads its own variables (NCCL_NVLS_ENABLE, NCCL_DEBUG, NCCL_SOCKET_IFNAME, ...): nothing
+// here sets or overrides one. NCCL_COMM_ID=host:port, which has to be the same on all ranks, is
+// where NCCL's own start meets, and ours too if ranks are on several hosts and MASTER_ADDR is not
+// set.
 //
 // Sums of bf16 are NCCL's: with more than two ranks they may be rounded at each step, where other
 // backends round once. kAvg is for f32 (CHECK): NCCL would round 1 / size to bf16 first. Not for
@@ -26,6 +32,7 @@
 #include "absl/time/time.h"
 #include "comm/communicator.h"
 #include "comm/process_rank.h"
+#include "comm/watchdog.h"
 
 namespace comm {
 
@@ -40,8 +47,12 @@ absl::StatusOr<int> DeviceOfRank(const ProcessRank& where);
 //
 // Fails like LoadNccl() and Rendezvous::Meet(), with FailedPrecondition if two ranks have the same
 // GPU (naming both), and with what NCCL says, within about `timeout`.
+//
+// `on_failure`, which may be empty, is told a failure at once, and again with its report. A warning
+// on stderr, of one rank of a host that has several, says when /dev/shm is small.
 absl::StatusOr<std::unique_ptr<Communicator>> MakeNccl(const ProcessRank& where, int device,
-                                                       absl::Duration timeout);
+                                                       absl::Duration timeout,
+                                                       FailureListener on_failure = {});
 
 }  // namespace comm
 

@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "comm/progress_exchange.h"
 #include "kernels/cuda/cuda_queue.h"
 #include "third_party/absl_compat/check.h"
 #include "third_party/absl_compat/status_macros.h"
@@ -25,6 +27,9 @@ constexpr std::chrono::milliseconds kWatchEvery(20);
 constexpr std::chrono::microseconds kPollEvery(20);
 // For the others to finish with a communicator that this rank has finished with.
 constexpr std::chrono::seconds kFinalizePatience(10);
+
+// The user's choice of where NCCL's ranks meet; NCCL reads it itself.
+constexpr char kCommId[] = "NCCL_COMM_ID";
 
 std::string HostName() {
   char name[256] = {};
@@ -59,11 +64,14 @@ bool Event::Done() const {
   return true;
 }
 
-NcclLink::NcclLink(const NcclApi& api, const ProcessRank& where, int device, absl::Duration timeout)
+NcclLink::NcclLink(const NcclApi& api, const ProcessRank& where, int device, absl::Duration timeout,
+                   FailureListener on_failure)
     : api_(api),
       where_(where),
       device_(device),
-      timeout_(absl::ToChronoNanoseconds(std::min(timeout, absl::Hours(24 * 365)))) {
+      timeout_(absl::ToChronoNanoseconds(std::min(timeout, absl::Hours(24 * 365)))),
+      on_failure_(std::move(on_failure)),
+      record_(where.rank) {
   // First in line for the multiprocessors: other ranks wait for what it sends.
   int lowest = 0, highest = 0;
   CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
@@ -72,9 +80,16 @@ NcclLink::NcclLink(const NcclApi& api, const ProcessRank& where, int device, abs
 
 absl::StatusOr<std::unique_ptr<NcclLink>> NcclLink::Connect(const NcclApi& api,
                                                             const ProcessRank& where, int device,
-                                                            absl::Duration timeout) {
-  ABSL_ASSIGN_OR_RETURN(std::unique_ptr<Rendezvous> rendezvous, Rendezvous::Meet(where, timeout));
-  std::unique_ptr<NcclLink> link(new NcclLink(api, where, device, timeout));
+                                                            absl::Duration timeout,
+                                                            FailureListener on_failure) {
+  ProcessRank meeting = where;
+  // Rank 0 has let go of the port by the time that NCCL asks for it.
+  const char* const comm_id = std::getenv(kCommId);
+  if (meeting.rendezvous.empty() && !where.one_host() && comm_id != nullptr) {
+    meeting.rendezvous = comm_id;
+  }
+  ABSL_ASSIGN_OR_RETURN(std::unique_ptr<Rendezvous> rendezvous, Rendezvous::Meet(meeting, timeout));
+  std::unique_ptr<NcclLink> link(new NcclLink(api, where, device, timeout, std::move(on_failure)));
   link->rendezvous_ = std::move(rendezvous);
   const absl::Status status = link->Init();
   if (!status.ok()) {
@@ -86,14 +101,21 @@ absl::StatusOr<std::unique_ptr<NcclLink>> NcclLink::Connect(const NcclApi& api,
 }
 
 absl::Status NcclLink::CheckDevices() {
+  const char* const comm_id = std::getenv(kCommId);
   ABSL_ASSIGN_OR_RETURN(
       const std::vector<std::string> all,
-      rendezvous_->AllGather(absl::StrCat(HostName(), " ", Uuid(device_), " ", device_),
+      rendezvous_->AllGather(absl::StrCat(HostName(), " ", Uuid(device_), " ", device_, " ",
+                                          comm_id == nullptr ? "" : comm_id),
                              absl::FromChrono(timeout_)));
   for (size_t a = 0; a < all.size(); ++a) {
     for (size_t b = a + 1; b < all.size(); ++b) {
       const std::vector<std::string> one = absl::StrSplit(all[a], ' ');
       const std::vector<std::string> other = absl::StrSplit(all[b], ' ');
+      if (one[3] != other[3]) {
+        return absl::InvalidArgumentError(absl::StrCat(kCommId, " is \"", one[3], "\" on rank ", a,
+                                                       " and \"", other[3], "\" on rank ", b,
+                                                       "; set the same on all ranks, or on none"));
+      }
       if (one[0] != other[0] || one[1] != other[1]) continue;
       return absl::FailedPreconditionError(
           absl::StrCat("ranks ", a, " and ", b, " both use GPU ", one[1], " of host ", one[0],
@@ -141,6 +163,8 @@ NcclLink::~NcclLink() {
     std::unique_lock<std::mutex> lock(mutex_);
     // The watching thread bounds it.
     changed_.wait(lock, [&] { return pending_.empty() || !failure_.ok(); });
+    // One that is about to fail is let finish: it uses what goes away here.
+    if (failed_) Settled(lock).IgnoreError();
     stop_ = true;
   }
   changed_.notify_all();
@@ -157,13 +181,13 @@ NcclLink::~NcclLink() {
   cudaStreamDestroy(stream_);
 }
 
-absl::StatusOr<std::shared_ptr<Operation>> NcclLink::Launch(std::string call,
+absl::StatusOr<std::shared_ptr<Operation>> NcclLink::Launch(std::string call, int64_t bytes,
                                                             std::optional<cudaStream_t> after,
                                                             const Enqueue& enqueue) {
   ABSL_RETURN_IF_ERROR(failure());
   const auto operation = std::make_shared<Operation>();
   operation->call = std::move(call);
-  operation->number = launched_++;
+  operation->number = record_.Start(operation->call, bytes);
   if (after.has_value()) {
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     CUDA_CHECK(cudaStreamIsCapturing(*after, &capture));
@@ -182,7 +206,7 @@ absl::StatusOr<std::shared_ptr<Operation>> NcclLink::Launch(std::string call,
 absl::Status NcclLink::Submit(const std::string& call, const Enqueue& enqueue) {
   const auto deadline = Clock::now() + timeout_;
   std::unique_lock<std::mutex> lock(mutex_);
-  if (!failure_.ok()) return failure_;
+  if (failed_) return Settled(lock);
   ncclResult_t result = enqueue(comm_, stream_);
   // A thread of NCCL's launches it; the first of a kind connects the ranks before.
   while (result == ncclInProgress) {
@@ -192,21 +216,21 @@ absl::Status NcclLink::Submit(const std::string& call, const Enqueue& enqueue) {
     lock.unlock();
     std::this_thread::sleep_for(kPollEvery);
     lock.lock();
-    if (!failure_.ok()) return failure_;
+    if (failed_) return Settled(lock);
     if (Clock::now() > deadline) {
       const absl::Status status = absl::DeadlineExceededError(
           absl::StrCat("rank ", rank(), " of ", size(), ": NCCL did not start ", call, " within ",
                        absl::FormatDuration(absl::FromChrono(timeout_)),
                        "; another rank is stuck or has not called it"));
-      Fail(lock, status, status);
-      return failure_;
+      Fail(lock, status, status, kReportPatience);
+      return Settled(lock);
     }
   }
   if (result != ncclSuccess) {
     const absl::Status status = NcclError(call, result);
-    Fail(lock, status, status);
+    Fail(lock, status, status, kReportPatience);
   }
-  return failure_;
+  return Settled(lock);
 }
 
 absl::Status NcclLink::WaitOnHost(const Operation& operation) {
@@ -218,26 +242,38 @@ absl::Status NcclLink::WaitOnHost(const Operation& operation) {
 }
 
 absl::Status NcclLink::failure() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::unique_lock<std::mutex> lock(mutex_);
+  return Settled(lock);
+}
+
+absl::Status NcclLink::Settled(std::unique_lock<std::mutex>& lock) {
+  changed_.wait(lock, [&] { return !failed_ || !failure_.ok(); });
   return failure_;
 }
 
 void NcclLink::Abort(const absl::Status& reason) {
   std::unique_lock<std::mutex> lock(mutex_);
-  if (!failure_.ok()) return;
+  // This rank knows why. Rank 0 has to stay for what the others want to know.
   Fail(lock, absl::UnavailableError(absl::StrCat("rank ", rank(), " gave up: ", reason.ToString())),
-       reason);
+       reason, rank() == 0 ? kReportPatience : absl::ZeroDuration());
 }
 
 void NcclLink::Fail(std::unique_lock<std::mutex>& lock, const absl::Status& status,
-                    const absl::Status& reason) {
-  failure_ = status;
+                    const absl::Status& reason, absl::Duration patience) {
+  if (std::exchange(failed_, true)) return;
   ncclComm_t comm = std::exchange(comm_, nullptr);
   lock.unlock();
-  changed_.notify_all();
+  if (on_failure_) on_failure_(status);
   rendezvous_->GiveUp(reason);
+  std::string report = CollectReport(*rendezvous_, record_, patience);
+  report.pop_back();  // the last line's end
+  const absl::Status full(status.code(), absl::StrCat(status.message(), "\n", report));
+  if (on_failure_) on_failure_(full);
+  // Before the others' threads of this process learn it: they may end the process.
   if (comm != nullptr) api_.CommAbort(comm);
   lock.lock();
+  failure_ = full;
+  changed_.notify_all();
 }
 
 void NcclLink::Watch() {
@@ -248,12 +284,12 @@ void NcclLink::Watch() {
   while (true) {
     const absl::Status status = Inspect();
     std::unique_lock<std::mutex> lock(mutex_);
-    if (stop_ || !failure_.ok()) return;
+    if (stop_ || failed_) return;
     if (!status.ok()) {
-      Fail(lock, status, status);
+      Fail(lock, status, status, kReportPatience);
       return;
     }
-    changed_.wait_for(lock, kWatchEvery, [&] { return stop_ || !failure_.ok(); });
+    changed_.wait_for(lock, kWatchEvery, [&] { return stop_ || failed_; });
   }
 }
 
@@ -269,7 +305,7 @@ absl::Status NcclLink::Inspect() {
   std::shared_ptr<Operation> oldest;
   while (true) {
     std::unique_lock<std::mutex> lock(mutex_);
-    if (!failure_.ok()) return absl::OkStatus();
+    if (failed_) return absl::OkStatus();
     ncclResult_t result = ncclSuccess;
     const ncclResult_t asked = api_.CommGetAsyncError(comm_, &result);
     if (asked != ncclSuccess) result = asked;
@@ -283,6 +319,7 @@ absl::Status NcclLink::Inspect() {
     oldest = pending_.front();
     lock.unlock();
     if (!oldest->end.Done()) break;
+    record_.Finish(oldest->number);
     lock.lock();
     pending_.pop_front();
   }
@@ -297,7 +334,7 @@ absl::Status NcclLink::Inspect() {
 absl::Status NcclLink::NcclError(absl::string_view what, ncclResult_t result) const {
   const char* detail = api_.GetLastError(nullptr);
   return absl::UnavailableError(
-      absl::StrCat("rank ", rank(), " of ", size(), " on ", HostName(), ": NCCL failed in ", what,
+      absl::StrCat("rank ", rank(), " of ", size(), ": NCCL failed on ", HostName(), " in ", what,
                    ": ", api_.GetErrorString(result),
                    detail && *detail ? absl::StrCat(" (", detail, ")") : std::string()));
 }

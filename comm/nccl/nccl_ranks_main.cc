@@ -9,6 +9,7 @@
 //
 // Each rank prints "rank R: N passed, M failed" and what failed; exit code 1 if anything did.
 // Takes about ten seconds. The last rank leaves without a word at the end, on purpose.
+// Faults that end processes are nccl_faults_main.cc's.
 
 #include <unistd.h>
 
@@ -229,13 +230,37 @@ void Rank::ManyAtOnce() {
   Free();
 }
 
+// Each kind of difference, found before the call and with both sides named.
 void Rank::CallCheck() {
-  const std::unique_ptr<Communicator> comm = MakeChecking(Make(absl::Seconds(60)));
   const Tensor x = Make(DType::kF32, 8, [](int64_t) { return 1.0; });
-  Expect(comm->AllReduce("same", x, ReduceOp::kSum, *queue_).Wait(*queue_).ok(), "same calls");
-  const Tensor some = last() ? x : x.Slice(0, 4);
-  const absl::Status status = comm->AllReduce("grads", some, ReduceOp::kSum, *queue_).Wait(*queue_);
-  ExpectStatus(status, absl::StatusCode::kAborted, "all_reduce(grads, f32 x 8", "C2");
+  const Tensor narrow = Make(DType::kBF16, 8, [](int64_t) { return 1.0; });
+  kernels::Queue& queue = *queue_;
+  const auto differ = [&](const std::string& what, const std::string& others,
+                          const std::string& lasts,
+                          const std::function<absl::Status(Communicator&)>& call) {
+    const std::unique_ptr<Communicator> comm = MakeChecking(Make(absl::Seconds(60)));
+    Expect(comm->AllReduce("same", x, ReduceOp::kSum, queue).Wait(queue).ok(), "same calls");
+    Expect(comm->Barrier("same").ok(), "same barriers");
+    const std::string text = absl::StrCat("collective 2: rank 0 calls ", others, ", rank ",
+                                          size() - 1, " calls ", lasts);
+    ExpectStatus(call(*comm), absl::StatusCode::kAborted, text, what);
+  };
+  const auto all_reduce = [&](Communicator& comm, absl::string_view label, const Tensor& tensor) {
+    return comm.AllReduce(label, tensor, ReduceOp::kSum, queue).Wait(queue);
+  };
+  differ("C2 size", "all_reduce(g, f32 x 4, sum)", "all_reduce(g, f32 x 8, sum)",
+         [&](Communicator& comm) { return all_reduce(comm, "g", last() ? x : x.Slice(0, 4)); });
+  differ("C2 dtype", "all_reduce(g, f32 x 8, sum)", "all_reduce(g, bf16 x 8, sum)",
+         [&](Communicator& comm) { return all_reduce(comm, "g", last() ? narrow : x); });
+  differ("C2 label", "all_reduce(attn, f32 x 8, sum)", "all_reduce(mlp, f32 x 8, sum)",
+         [&](Communicator& comm) { return all_reduce(comm, last() ? "mlp" : "attn", x); });
+  differ("C2 op", "all_reduce(g, f32 x 8, sum)", "broadcast(g, f32 x 8, root 0)",
+         [&](Communicator& comm) {
+           return last() ? comm.Broadcast("g", x, 0, queue).Wait(queue) : all_reduce(comm, "g", x);
+         });
+  differ("C3 order", "all_reduce(g, f32 x 8, sum)", "barrier(checkpoint)", [&](Communicator& comm) {
+    return last() ? comm.Barrier("checkpoint") : all_reduce(comm, "g", x);
+  });
   Free();
 }
 
@@ -258,6 +283,10 @@ void Rank::ATimeout() {
   const bool heard = size() > 2 && absl::IsUnavailable(status);
   ExpectStatus(status, heard ? absl::StatusCode::kUnavailable : absl::StatusCode::kDeadlineExceeded,
                "skipped", "C3");
+  ExpectStatus(status, status.code(),
+               absl::StrCat("differs: rank ", size() - 1,
+                            " is behind: it has not called collective 1, all_reduce(skipped"),
+               "C3 report");
   Expect(comm->Barrier("b") == status, "barrier afterwards");
   const double seconds = SecondsSince(start);
   Expect(seconds > 1.5 && seconds < 6, absl::StrCat("timeout of 2 s after ", seconds, " s"));
@@ -287,7 +316,8 @@ void Rank::ALostRank() {
   const Tensor x = Make(DType::kF32, 1000, [](int64_t) { return 1.0; });
   comm->AllReduce("x", x, ReduceOp::kSum, *queue_).Wait(*queue_).IgnoreError();
   queue_->Synchronize();
-  ExpectStatus(comm->Barrier("b"), absl::StatusCode::kUnavailable, "", "C4");
+  ExpectStatus(comm->Barrier("b"), absl::StatusCode::kUnavailable,
+               absl::StrCat("\n  rank ", size() - 1, " is lost"), "C4");
   Expect(SecondsSince(start) < 10, "lost rank in time");
   Free();
 }
