@@ -10,6 +10,7 @@
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
 #include "absl/flags/usage_config.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "third_party/absl_compat/status_macros.h"
 #include "tools/composition.h"
@@ -75,8 +76,12 @@ ABSL_FLAG(
 ABSL_FLAG(int64_t, trace_steps, 3, "Steps that are traced, from the second on.");
 ABSL_FLAG(bool, plan, false,
           "Print parameters, groups, padding, collectives, memory and FLOPs, then exit.");
-ABSL_FLAG(absl::Duration, comm_timeout, absl::Minutes(10), "How long a rank waits for the others.");
-ABSL_FLAG(bool, check_comm, false, "Compare the ranks' collective calls (slower).");
+ABSL_FLAG(absl::Duration, comm_timeout, absl::Seconds(60),
+          "How long a rank waits for the others: at the start, and in a collective. Then all ranks "
+          "end with code 2 and a report of how far each of them is.");
+ABSL_FLAG(bool, comm_check, false,
+          "Compare order, label, dtype and count of the ranks' collectives before each (slower). "
+          "The demo always does, and so do ranks that are threads.");
 ABSL_FLAG(int64_t, sample_lines, 3, "Generated lines to print after a demo.");
 
 namespace tools {
@@ -111,7 +116,7 @@ TrackFlags FromCommandLine(const Track& track) {
   flags.resume = absl::GetFlag(FLAGS_resume);
   flags.metrics = absl::GetFlag(FLAGS_metrics);
   flags.comm_timeout = absl::GetFlag(FLAGS_comm_timeout);
-  flags.check_comm = absl::GetFlag(FLAGS_check_comm);
+  flags.comm_check = absl::GetFlag(FLAGS_comm_check);
   return flags;
 }
 
@@ -133,13 +138,7 @@ absl::StatusOr<std::unique_ptr<RunTrace>> MakeTrace() {
   return trace;
 }
 
-absl::Status Run(const Track& track, const std::vector<char*>& positional) {
-  ABSL_RETURN_IF_ERROR(EnterCallersFolder());
-  if (positional.size() > 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "\"", positional[1], "\": not a flag; all arguments are flags, such as --steps=100"));
-  }
-  ABSL_ASSIGN_OR_RETURN(const Processes processes, ProcessesOfRun());
+absl::Status RunProcess(const Track& track, const Processes& processes) {
   TrackFlags flags = FromCommandLine(track);
   if (flags.world_size == 0) flags.world_size = processes.size;
   flags.gpu = processes.gpu;
@@ -173,6 +172,20 @@ absl::Status Run(const Track& track, const std::vector<char*>& positional) {
   ABSL_RETURN_IF_ERROR(finished);
   ABSL_RETURN_IF_ERROR(traced);
   return closed;
+}
+
+absl::Status Run(const Track& track, const std::vector<char*>& positional) {
+  ABSL_RETURN_IF_ERROR(EnterCallersFolder());
+  if (positional.size() > 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "\"", positional[1], "\": not a flag; all arguments are flags, such as --steps=100"));
+  }
+  ABSL_ASSIGN_OR_RETURN(const Processes processes, ProcessesOfRun());
+  const absl::Status status = RunProcess(track, processes);
+  // Several processes share one stderr.
+  const std::string who = absl::StrCat("rank ", processes.rank, " of ", processes.size, ": ");
+  if (status.ok() || processes.size == 1 || absl::StartsWith(status.message(), who)) return status;
+  return absl::Status(status.code(), absl::StrCat(who, status.message()));
 }
 
 }  // namespace

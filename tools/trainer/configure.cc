@@ -56,7 +56,7 @@ absl::Status CheckRanges(const TrackFlags& f) {
     }
   }
   if (f.comm_timeout <= absl::ZeroDuration()) {
-    return absl::InvalidArgumentError("--comm_timeout: must be positive, such as 10m");
+    return absl::InvalidArgumentError("--comm_timeout: must be positive, such as 60s");
   }
   return absl::OkStatus();
 }
@@ -254,7 +254,7 @@ absl::StatusOr<Configured> Configure(const TrackFlags& flags) {
   config.gpu = flags.gpu;
   config.threads = static_cast<int>(flags.threads);
   config.comm_timeout = flags.comm_timeout;
-  config.check_comm = flags.check_comm;
+  config.comm_check = flags.comm_check || preset == "demo";
   config.init_from = flags.init_from;
   config.save_init = flags.save_init;
   config.out_dir = flags.out_dir;

@@ -35,8 +35,8 @@ struct TrackFlags {
   int64_t checkpoint_every = 0;
   int64_t keep_checkpoints = 3;
   bool resume = false;
-  absl::Duration comm_timeout = absl::Minutes(10);
-  bool check_comm = false;
+  absl::Duration comm_timeout = absl::Seconds(60);
+  bool comm_check = false;
 };
 
 // What was chosen for the user, in words, for the head of the log.

@@ -20,13 +20,16 @@ struct Processes {
   int gpu = 0;  // of this process, where it has one
 };
 
-// 0 of 1 where ranks are threads, else what the launcher says; InvalidArgument if it contradicts
-// itself (see comm/process_rank.h).
+// What the launcher says; InvalidArgument if it contradicts itself (see comm/process_rank.h). Where
+// ranks are threads: 0 of 1, and InvalidArgument if a launcher started several processes, since
+// each would train alone.
 absl::StatusOr<Processes> ProcessesOfRun();
 
 // Calls `run` for each rank of this process, on a thread of its own if there are several, and
 // returns when all have come back. `device` is the GPU to use, if any. A rank that fails tells the
-// others; of their errors the one is returned that the others follow from.
+// others; of their errors the one is returned that the others follow from. When the collectives
+// have failed and a rank still does not come back, the process ends with that error on stderr and
+// code 2 (see comm/watchdog.h).
 //
 // InvalidArgument if config.world_size is not the number of ranks that were launched.
 absl::Status RunRanks(const TrainConfig& config,

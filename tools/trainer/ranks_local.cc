@@ -1,11 +1,15 @@
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "comm/checking.h"
+#include "absl/strings/str_cat.h"
 #include "comm/local/local.h"
+#include "comm/process_rank.h"
+#include "comm/watchdog.h"
+#include "third_party/absl_compat/status_macros.h"
 #include "tools/trainer/ranks.h"
 
 namespace tools {
@@ -32,16 +36,27 @@ class FirstError {
 
 }  // namespace
 
-absl::StatusOr<Processes> ProcessesOfRun() { return Processes(); }
+absl::StatusOr<Processes> ProcessesOfRun() {
+  ABSL_ASSIGN_OR_RETURN(const comm::ProcessRank where, comm::GetProcessRank());
+  if (where.size == 1) return Processes();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "rank ", where.rank, " of ", where.size, ": ", where.launcher, " started ", where.size,
+      " processes, but the ranks of this build are threads of one process; start one process with "
+      "--world_size=",
+      where.size, ", or build with --config=nccl for one process a GPU"));
+}
 
 absl::Status RunRanks(
     const TrainConfig& config,
     const std::function<absl::Status(comm::Communicator& comm, int device)>& run) {
+  comm::Watchdog watchdog;
+  // The group compares the ranks' calls, whatever config.comm_check says.
   const std::shared_ptr<comm::LocalGroup> group =
-      comm::LocalGroup::Create(config.world_size, config.comm_timeout);
+      comm::LocalGroup::Create(config.world_size, config.comm_timeout,
+                               [&](const absl::Status& status) { watchdog.Failed(status); });
   std::vector<std::unique_ptr<comm::Communicator>> ends;  // all, before any rank can leave
   for (int rank = 0; rank < config.world_size; ++rank) {
-    ends.push_back(config.check_comm ? comm::MakeChecking(group->Join(rank)) : group->Join(rank));
+    ends.push_back(group->Join(rank));
   }
   FirstError error;
   std::vector<std::thread> ranks;

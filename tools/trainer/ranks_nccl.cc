@@ -6,6 +6,7 @@
 #include "comm/checking.h"
 #include "comm/nccl/nccl.h"
 #include "comm/process_rank.h"
+#include "comm/watchdog.h"
 #include "third_party/absl_compat/status_macros.h"
 #include "tools/trainer/ranks.h"
 
@@ -33,9 +34,12 @@ absl::Status RunRanks(
             : absl::StrCat(where.launcher, " started ", where.size, " ranks")));
   }
   ABSL_ASSIGN_OR_RETURN(const int device, comm::DeviceOfRank(where));
-  ABSL_ASSIGN_OR_RETURN(std::unique_ptr<comm::Communicator> comm,
-                        comm::MakeNccl(where, device, config.comm_timeout));
-  if (config.check_comm) comm = comm::MakeChecking(std::move(comm));
+  comm::Watchdog watchdog;  // outlives the communicator
+  ABSL_ASSIGN_OR_RETURN(
+      std::unique_ptr<comm::Communicator> comm,
+      comm::MakeNccl(where, device, config.comm_timeout,
+                     [&](const absl::Status& status) { watchdog.Failed(status); }));
+  if (config.comm_check) comm = comm::MakeChecking(std::move(comm));
   const absl::Status status = run(*comm, device);
   if (!status.ok()) comm->Abort(status);
   return status;

@@ -29,8 +29,8 @@ struct TrainConfig {
   std::string device;      // "cpu" or "cuda"
   int gpu = 0;             // which of the visible ones this process looks at first
   int threads = 0;         // of the CPU pool; 0: one per core
-  absl::Duration comm_timeout = absl::Minutes(10);
-  bool check_comm = false;  // compare all ranks' collective calls
+  absl::Duration comm_timeout = absl::Seconds(60);
+  bool comm_check = false;  // compare all ranks' collective calls before each
 
   std::string init_from;  // safetensors; empty: the recipe's random weights
   std::string save_init;

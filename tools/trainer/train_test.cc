@@ -402,7 +402,7 @@ TEST(Train, AnErrorOfOneRankEndsAll) {
   const std::string folder = FreshFolder("rank_error");
   TrainConfig config = TestConfig(folder, 2);
   config.world_size = 4;
-  config.check_comm = true;
+  config.comm_check = true;
   config.save_init = folder + "/no/such/folder/init.safetensors";  // only rank 0 writes it
   const absl::Status status = RunTraining(config).status;
   EXPECT_TRUE(absl::StrContains(status.message(), config.save_init)) << status;
