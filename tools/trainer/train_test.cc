@@ -75,17 +75,10 @@ TEST(Train, TheSameSeedTwiceIsTheSameBits) {
 }
 
 // The mean over the 8 slots of summed losses, however they are spread.
-TEST(Train, T1_53_DeterministicIsTheSameBitsOnAnyRanksAndPasses) {
-  TrainConfig config = TestConfig(FreshFolder("any_ranks"), 4);
+TEST(Train, T1_53_DeterministicIsTheSameBitsWithAnyPasses) {
+  TrainConfig config = TestConfig(FreshFolder("any_passes"), 4);
   const TestRun one = RunTraining(config);
   ASSERT_TRUE(one.status.ok()) << one.status;
-  for (int world_size = 2; world_size <= 8; ++world_size) {
-    config.world_size = world_size;
-    const TestRun run = RunTraining(config);
-    ASSERT_TRUE(run.status.ok()) << run.status;
-    EXPECT_EQ(run.losses, one.losses) << world_size;
-    EXPECT_TRUE(run.weights == one.weights) << world_size;
-  }
   for (const auto& [world_size, slots_per_pass] :
        std::vector<std::pair<int, int>>{{1, 2}, {1, 3}, {1, 8}, {3, 2}}) {
     config.world_size = world_size;
