@@ -19,30 +19,32 @@ class Tracing : public Communicator {
   Future ReduceScatter(absl::string_view label, Tensor in, Tensor out, ReduceOp op,
                        Queue& queue) override {
     const int64_t id = listener_.Began("reduce_scatter", label, in.bytes(), queue);
-    return Watch(id, inner_.ReduceScatter(label, in, out, op, queue));
+    return Watch(id, inner_.ReduceScatter(label, in, out, op, queue), queue);
   }
   Future AllGather(absl::string_view label, Tensor in, Tensor out, Queue& queue) override {
     const int64_t id = listener_.Began("all_gather", label, out.bytes(), queue);
-    return Watch(id, inner_.AllGather(label, in, out, queue));
+    return Watch(id, inner_.AllGather(label, in, out, queue), queue);
   }
   Future AllReduce(absl::string_view label, Tensor x, ReduceOp op, Queue& queue) override {
     const int64_t id = listener_.Began("all_reduce", label, x.bytes(), queue);
-    return Watch(id, inner_.AllReduce(label, x, op, queue));
+    return Watch(id, inner_.AllReduce(label, x, op, queue), queue);
   }
   Future Broadcast(absl::string_view label, Tensor x, int root, Queue& queue) override {
     const int64_t id = listener_.Began("broadcast", label, x.bytes(), queue);
-    return Watch(id, inner_.Broadcast(label, x, root, queue));
+    return Watch(id, inner_.Broadcast(label, x, root, queue), queue);
   }
   absl::Status Barrier(absl::string_view label) override { return inner_.Barrier(label); }
   void Abort(const absl::Status& reason) override { inner_.Abort(reason); }
 
  private:
   // A std::function has to be copyable, a Future is not: hence the shared pointer.
-  Future Watch(int64_t id, Future future) {
+  Future Watch(int64_t id, Future future, Queue& queue) {
+    listener_.Launched(id, queue);
     const auto shared = std::make_shared<Future>(std::move(future));
-    return Future([this, id, shared](Queue& queue) {
-      const absl::Status status = shared->Wait(queue);
-      listener_.Ended(id, queue);
+    return Future([this, id, shared](Queue& waiting) {
+      listener_.Waiting(id, waiting);
+      const absl::Status status = shared->Wait(waiting);
+      listener_.Ended(id, waiting);
       return status;
     });
   }

@@ -19,6 +19,10 @@ class CollectiveListener {
   // input and output. The answer names the collective in Ended.
   virtual int64_t Began(absl::string_view name, absl::string_view label, int64_t bytes,
                         kernels::Queue& queue) = 0;
+  // The call has returned: until here it may have held the queue up.
+  virtual void Launched(int64_t /*collective*/, kernels::Queue& /*queue*/) {}
+  // `queue` is about to wait for it.
+  virtual void Waiting(int64_t /*collective*/, kernels::Queue& /*queue*/) {}
   // The future was waited for, by `queue`.
   virtual void Ended(int64_t collective, kernels::Queue& queue) = 0;
 };

@@ -21,6 +21,12 @@ class Notes : public CollectiveListener {
     lines.push_back(absl::StrCat("began ", name, " ", label, " ", bytes));
     return begun++;
   }
+  void Launched(int64_t collective, kernels::Queue&) override {
+    lines.push_back(absl::StrCat("launched ", collective));
+  }
+  void Waiting(int64_t collective, kernels::Queue&) override {
+    lines.push_back(absl::StrCat("waiting ", collective));
+  }
   void Ended(int64_t collective, kernels::Queue&) override {
     lines.push_back(absl::StrCat("ended ", collective));
   }
@@ -47,9 +53,11 @@ TEST(Tracing, TellsEachCollectiveAndPassesItOn) {
     ASSERT_TRUE(comm->Barrier("all").ok());
     EXPECT_EQ(half.ToDouble(), (std::vector<double>{2, 4}));
     EXPECT_EQ(notes.lines,
-              (std::vector<std::string>{"began all_gather gather 16", "began all_reduce reduce 8",
-                                        "ended 1", "ended 0", "began reduce_scatter scatter 16",
-                                        "ended 2", "began broadcast cast 8", "ended 3"}));
+              (std::vector<std::string>{
+                  "began all_gather gather 16", "launched 0", "began all_reduce reduce 8",
+                  "launched 1", "waiting 1", "ended 1", "waiting 0", "ended 0",
+                  "began reduce_scatter scatter 16", "launched 2", "waiting 2", "ended 2",
+                  "began broadcast cast 8", "launched 3", "waiting 3", "ended 3"}));
   });
 }
 
@@ -64,7 +72,7 @@ TEST(Tracing, FailuresPassThrough) {
     const HostTensor x(DType::kF32, {4});
     const absl::Status status = comm->Broadcast("cast", x, 1, queue).Wait(queue);
     EXPECT_TRUE(absl::IsUnavailable(status)) << status;
-    EXPECT_EQ(notes.lines.size(), 2u);
+    EXPECT_EQ(notes.lines.size(), 4u);
   });
 }
 

@@ -51,9 +51,11 @@ void RankTrace::EndStep() {
   }
   for (Collective& collective : collectives_) {
     // One that is still under way belongs to this step only so far.
-    const int64_t end_mark = collective.end < 0 ? end : collective.end;
-    collective.span.begin_s = step_.begin_s + marks[collective.begin];
-    collective.span.end_s = step_.begin_s + marks[end_mark];
+    const auto at = [&](int64_t mark) { return step_.begin_s + marks[mark < 0 ? end : mark]; };
+    collective.span.begin_s = at(collective.begin);
+    collective.span.launched_s = at(collective.launched);
+    collective.span.wait_s = at(collective.wait);
+    collective.span.end_s = at(collective.end);
     step_.collectives.push_back(std::move(collective.span));
   }
   collectives_.clear();
@@ -66,6 +68,9 @@ void RankTrace::EndStep() {
 
 void RankTrace::SetBatch(std::shared_ptr<const data::GlobalBatch> batch, comm::SlotRange run) {
   if (ops_ == nullptr || run.count() == 0) return;
+  for (int slot = run.begin; slot < run.end; ++slot) {
+    step_.tokens += static_cast<int64_t>(batch->slots[slot].inputs.size());
+  }
   ops_->SetAttentionPairs([batch = std::move(batch), run](const kernels::AttentionWindow& window) {
     return MeanPairs(*batch, run, window);
   });
@@ -101,10 +106,23 @@ int64_t RankTrace::Began(absl::string_view name, absl::string_view label, int64_
   return id;
 }
 
-void RankTrace::Ended(int64_t id, kernels::Queue& queue) {
+RankTrace::Collective* RankTrace::Find(int64_t id) {
   for (Collective& collective : collectives_) {
-    if (collective.id == id) collective.end = queue.MarkTime();
+    if (collective.id == id) return &collective;
   }
+  return nullptr;  // began in a step that is not traced
+}
+
+void RankTrace::Launched(int64_t id, kernels::Queue& queue) {
+  if (Collective* const collective = Find(id)) collective->launched = queue.MarkTime();
+}
+
+void RankTrace::Waiting(int64_t id, kernels::Queue& queue) {
+  if (Collective* const collective = Find(id)) collective->wait = queue.MarkTime();
+}
+
+void RankTrace::Ended(int64_t id, kernels::Queue& queue) {
+  if (Collective* const collective = Find(id)) collective->end = queue.MarkTime();
 }
 
 }  // namespace tools

@@ -43,14 +43,19 @@ class RankTrace : public comm::CollectiveListener {
 
   int64_t Began(absl::string_view name, absl::string_view label, int64_t bytes,
                 kernels::Queue& queue) override;
+  void Launched(int64_t collective, kernels::Queue& queue) override;
+  void Waiting(int64_t collective, kernels::Queue& queue) override;
   void Ended(int64_t collective, kernels::Queue& queue) override;
 
  private:
   struct Collective {
     CollectiveSpan span;
     int64_t id = 0;
-    int64_t begin = 0, end = -1;  // marks; the end is -1 while it is under way
+    int64_t begin = 0, launched = 0;  // marks
+    int64_t wait = -1, end = -1;      // -1 while it is under way
   };
+
+  Collective* Find(int64_t id);
 
   RunTrace* const run_;
   const int rank_;

@@ -1,8 +1,10 @@
 #include "tools/trainer/rank_trace.h"
 
+#include <chrono>
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -110,12 +112,46 @@ TEST(RankTrace, CollectivesAreBeginAndEndWithLabelAndBytes) {
     EXPECT_EQ(event["name"], "all_reduce x");
     if (event["ph"] == "b") {
       EXPECT_EQ(event["args"]["bytes"], 4000);
+      EXPECT_GE(event["args"]["exposed_ms"], 0.0);
     }
     ++seen[{event["ph"], event["id"]}];
   }
   const std::map<std::pair<std::string, int64_t>, int> want = {
       {{"b", 0}, 1}, {{"e", 0}, 1}, {{"b", 1}, 1}, {{"e", 1}, 1}};
   EXPECT_EQ(seen, want);
+}
+
+// Rank 0 stands still for rank 1, which comes late; then both do something else before they wait,
+// which is hidden.
+TEST(RankTrace, TellsExposedFromHidden) {
+  RunTrace run({.skip = 0, .steps = 1});
+  comm::RunRanks(2, [&run](comm::Communicator& inner, kernels::Queue& queue) {
+    RankTrace trace(&run, inner.rank(), queue);
+    const std::unique_ptr<comm::Communicator> comm = comm::MakeTracing(inner, trace);
+    const HostTensor x(DType::kF32, {1000}), y(DType::kF32, {1000});
+    ASSERT_TRUE(inner.Barrier("start").ok());
+    trace.BeginStep(0);
+    if (inner.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    ASSERT_TRUE(comm->AllReduce("at once", x, comm::ReduceOp::kSum, queue).Wait(queue).ok());
+    comm::Future later = comm->AllReduce("later", y, comm::ReduceOp::kSum, queue);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    ASSERT_TRUE(later.Wait(queue).ok());
+    trace.EndStep();
+  });
+  const std::vector<TracedStep> steps = run.steps();
+  ASSERT_EQ(steps.size(), 2u);
+  for (const TracedStep& step : steps) {
+    ASSERT_EQ(step.collectives.size(), 2u);
+    const CollectiveSpan &at_once = step.collectives[0], &later = step.collectives[1];
+    if (step.rank == 0) {
+      EXPECT_GE(at_once.exposed_s(), 0.050);  // less than 200 ms, should rank 0 start late itself
+    }
+    EXPECT_GE(later.hidden_s(), 0.020);
+    for (const CollectiveSpan& span : step.collectives) {
+      EXPECT_GE(span.exposed_s(), 0);
+      EXPECT_NEAR(span.exposed_s() + span.hidden_s(), span.end_s - span.begin_s, 1e-9);
+    }
+  }
 }
 
 TEST(RankTrace, WithoutARunNothingHappens) {

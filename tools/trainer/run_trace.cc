@@ -7,6 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 #include "tools/checkpoint/files.h"
+#include "tools/trainer/comm_times.h"
+#include "tools/trainer/step_phases.h"
 
 namespace tools {
 namespace {
@@ -43,7 +45,10 @@ void AddCollective(const CollectiveSpan& span, int rank, int64_t id, Json* event
   Json end = begin;
   end["ph"] = "e";
   end["ts"] = span.end_s * 1e6;
-  begin["args"] = {{"label", span.label}, {"bytes", span.bytes}};
+  begin["args"] = {{"label", span.label},
+                   {"bytes", span.bytes},
+                   {"exposed_ms", span.exposed_s() * 1e3},
+                   {"hidden_ms", span.hidden_s() * 1e3}};
   events->push_back(std::move(begin));
   events->push_back(std::move(end));
 }
@@ -58,6 +63,16 @@ void RunTrace::Add(int rank, HostSpan span) {
 void RunTrace::Add(TracedStep step) {
   std::lock_guard<std::mutex> lock(mutex_);
   steps_.push_back(std::move(step));
+}
+
+void RunTrace::SetFacts(RunFacts facts) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  facts_ = std::move(facts);
+}
+
+RunFacts RunTrace::facts() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return facts_;
 }
 
 std::vector<TracedStep> RunTrace::steps() const {
@@ -93,7 +108,12 @@ std::string RunTrace::ToJson() const {
     if (a["ts"] != b["ts"]) return a["ts"] < b["ts"];
     return a.value("dur", 0.0) > b.value("dur", 0.0);
   });
-  return Json{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events)}}.dump();
+  return Json{{"displayTimeUnit", "ms"},
+              {"traceEvents", std::move(events)},
+              {"otherData",
+               {{"comm", CommTimesJson(SumCollectives(steps_))},
+                {"phases", StepPhasesJson(PhasesOf(steps_, facts_))}}}}
+      .dump();
 }
 
 absl::Status RunTrace::Write(const std::string& path) const {

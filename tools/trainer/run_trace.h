@@ -13,36 +13,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "kernels/trace/tracing.h"
+#include "tools/trainer/traced_step.h"
 
 namespace tools {
-
-// A span of time, in seconds since the RunTrace was made.
-struct HostSpan {
-  std::string name;
-  double begin_s = 0;
-  double end_s = 0;
-};
-
-// From the moment the queue reached the call to the moment it could use the result. Several may
-// be under way at once.
-struct CollectiveSpan {
-  std::string name;   // "all_gather"
-  std::string label;  // what the data is
-  int64_t bytes = 0;
-  double begin_s = 0;
-  double end_s = 0;
-};
-
-// One traced step of one rank.
-struct TracedStep {
-  int rank = 0;
-  int64_t step = 0;
-  double begin_s = 0;                  // the device had nothing to do
-  double end_s = 0;                    // and again
-  std::vector<kernels::TracedOp> ops;  // their times, too, since the RunTrace was made
-  std::vector<CollectiveSpan> collectives;
-};
 
 struct TraceWindow {
   int64_t skip = 1;   // steps that a process trains before the first traced one
@@ -62,12 +35,15 @@ class RunTrace {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   }
 
+  void SetFacts(RunFacts facts);
   void Add(int rank, HostSpan span);
   void Add(TracedStep step);
 
   std::vector<TracedStep> steps() const;  // in the order of their ends
+  RunFacts facts() const;
   // The JSON object format of Chrome's trace viewer. Each rank is a process with two threads, its
   // host's phases and its device's ops, and its collectives as asynchronous spans beside them.
+  // Under "otherData" what comm_times.h and step_phases.h make of it.
   std::string ToJson() const;
   absl::Status Write(const std::string& path) const;
 
@@ -82,6 +58,7 @@ class RunTrace {
   mutable std::mutex mutex_;
   std::vector<RankSpan> host_;     // guarded by mutex_
   std::vector<TracedStep> steps_;  // guarded by mutex_
+  RunFacts facts_;                 // guarded by mutex_
 };
 
 }  // namespace tools

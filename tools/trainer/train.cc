@@ -9,6 +9,7 @@
 #include "data/loader.h"
 #include "third_party/absl_compat/status_macros.h"
 #include "tools/checkpoint/checkpoint.h"
+#include "tools/trainer/comm_times.h"
 #include "tools/trainer/device.h"
 #include "tools/trainer/progress_bar.h"
 #include "tools/trainer/rank_trace.h"
@@ -84,10 +85,19 @@ absl::Status Train(const TrainConfig& config, RunLog& log,
                    RunTrace* trace) {
   ABSL_ASSIGN_OR_RETURN(const std::unique_ptr<BatchSource> batches, OpenBatches(config));
   ProgressBar progress(config.total_steps());
+  if (trace != nullptr) {
+    trace->SetFacts({.record = config.recipe.record,
+                     .preset = config.recipe.preset,
+                     .device = config.device,
+                     .ranks = config.world_size,
+                     .slots = config.recipe.data.slots,
+                     .deterministic = config.deterministic});
+  }
   const absl::Status status = RunRanks(config, [&](comm::Communicator& comm, int gpu) {
     return RunRank(config, comm, gpu, *batches, log, progress, when_done, trace);
   });
   progress.Clear();
+  if (trace != nullptr) log.Text(CommTimesText(SumCollectives(trace->steps())));
   log.Text(DataText(batches->Stats()));
   return status;
 }
