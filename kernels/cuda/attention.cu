@@ -4,6 +4,8 @@
 #include <memory>
 
 #include "kernels/cuda/attention_common.cuh"
+#include "kernels/cuda/attention_forward_hopper.h"
+#include "kernels/cuda/attention_ways.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "third_party/absl_compat/check.h"
 
@@ -30,6 +32,14 @@ AttentionProblem::AttentionProblem(const AttentionArgs& args)
       << "Attention: head dim " << head_dim << " is neither 64 nor 128 (q " << args.q << ")";
   CHECK_EQ(tokens % 16, 0) << "Attention: slots are no multiple of 16 tokens (q " << args.q << ")";
   CHECK_GT(args.scale, 0) << "Attention: the largest score must be of the largest q . k";
+}
+
+bool AttentionHopperTakes(const AttentionArgs& args) {
+  return AttentionHopperTakes(AttentionProblem(args));
+}
+
+void AttentionPortable(const AttentionArgs& args, Queue& queue) {
+  LaunchAttentionPortable(AttentionProblem(args), Cuda(queue));
 }
 
 }  // namespace cuda

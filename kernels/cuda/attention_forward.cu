@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/attention_common.cuh"
+#include "kernels/cuda/attention_forward_hopper.h"
 
 namespace kernels::cuda {
 namespace {
@@ -196,11 +197,19 @@ void Launch(const AttentionProblem& problem, CudaQueue& queue) {
 
 }  // namespace
 
-void LaunchAttention(const AttentionProblem& problem, CudaQueue& queue) {
+void LaunchAttentionPortable(const AttentionProblem& problem, CudaQueue& queue) {
   if (problem.head_dim == 64) {
     Launch<64>(problem, queue);
   } else {
     Launch<128>(problem, queue);
+  }
+}
+
+void LaunchAttention(const AttentionProblem& problem, CudaQueue& queue) {
+  if (AttentionHopperTakes(problem)) {
+    LaunchAttentionHopper(problem, queue);
+  } else {
+    LaunchAttentionPortable(problem, queue);
   }
 }
 
