@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "kernels/cuda/attention_backward_hopper.h"
 #include "kernels/cuda/attention_common.cuh"
 
 namespace kernels::cuda {
@@ -334,12 +335,21 @@ void Launch(const AttentionProblem& problem, const AttentionGradPointers& grad, 
 
 }  // namespace
 
-void LaunchAttentionGrad(const AttentionProblem& problem, const AttentionGradPointers& grad,
-                         CudaQueue& queue) {
+void LaunchAttentionGradPortable(const AttentionProblem& problem, const AttentionGradPointers& grad,
+                                 CudaQueue& queue) {
   if (problem.head_dim == 64) {
     Launch<64>(problem, grad, queue);
   } else {
     Launch<128>(problem, grad, queue);
+  }
+}
+
+void LaunchAttentionGrad(const AttentionProblem& problem, const AttentionGradPointers& grad,
+                         CudaQueue& queue) {
+  if (AttentionGradHopperTakes(problem)) {
+    LaunchAttentionGradHopper(problem, grad, queue);
+  } else {
+    LaunchAttentionGradPortable(problem, grad, queue);
   }
 }
 
