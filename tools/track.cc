@@ -16,6 +16,7 @@
 #include "tools/composition.h"
 #include "tools/flag_names.h"
 #include "tools/sample/demo_ending.h"
+#include "tools/trainer/comm_plan_text.h"
 #include "tools/trainer/configure.h"
 #include "tools/trainer/exit_code.h"
 #include "tools/trainer/interrupt.h"
@@ -76,6 +77,15 @@ ABSL_FLAG(
 ABSL_FLAG(int64_t, trace_steps, 3, "Steps that are traced, from the second on.");
 ABSL_FLAG(bool, plan, false,
           "Print parameters, groups, padding, collectives, memory and FLOPs, then exit.");
+ABSL_FLAG(int64_t, ranks, 0,
+          "With --plan: predict what communication would cost on so many ranks.");
+ABSL_FLAG(double, link_gbps, 0,
+          "Of --ranks: 10^9 bits a second of a rank's link, in one direction.");
+ABSL_FLAG(double, latency_us, 0, "Of --ranks: microseconds that a message takes at the least.");
+ABSL_FLAG(std::string, link_shape, "ring", "Of --ranks: how collectives travel, ring or tree.");
+ABSL_FLAG(std::string, phases, "",
+          "Of --ranks: what is computed beside them, from a file that --trace wrote.");
+ABSL_FLAG(double, tflops, 0, "Of --ranks: or at this many TFLOP/s, from the FLOPs.");
 ABSL_FLAG(absl::Duration, comm_timeout, absl::Seconds(60),
           "How long a rank waits for the others: at the start, and in a collective. Then all ranks "
           "end with code 2 and a report of how far each of them is.");
@@ -120,6 +130,19 @@ TrackFlags FromCommandLine(const Track& track) {
   return flags;
 }
 
+// Empty without --ranks.
+absl::StatusOr<std::string> SimulatedComm(const TrainConfig& config) {
+  const CommPlanFlags flags{.ranks = absl::GetFlag(FLAGS_ranks),
+                            .link_gbps = absl::GetFlag(FLAGS_link_gbps),
+                            .latency_us = absl::GetFlag(FLAGS_latency_us),
+                            .link_shape = absl::GetFlag(FLAGS_link_shape),
+                            .phases = absl::GetFlag(FLAGS_phases),
+                            .tflops = absl::GetFlag(FLAGS_tflops)};
+  if (flags.ranks == 0) return "";
+  ABSL_ASSIGN_OR_RETURN(const std::string text, CommPlanText(config, flags));
+  return absl::StrCat("\n", text);
+}
+
 // Null without --trace. Writes an empty trace, so that an unwritable file is found before training.
 absl::StatusOr<std::unique_ptr<RunTrace>> MakeTrace() {
   const std::string path = absl::GetFlag(FLAGS_trace);
@@ -146,9 +169,14 @@ absl::Status RunProcess(const Track& track, const Processes& processes) {
   ABSL_ASSIGN_OR_RETURN(const Configured configured, Configure(flags));
   const TrainConfig& config = configured.config;
   if (absl::GetFlag(FLAGS_plan)) {
+    ABSL_ASSIGN_OR_RETURN(const std::string simulated, SimulatedComm(config));
     ABSL_ASSIGN_OR_RETURN(const std::string text, PlanText(config));
-    if (speaks) std::fputs(text.c_str(), stdout);
+    if (speaks) std::fputs(absl::StrCat(text, simulated).c_str(), stdout);
     return absl::OkStatus();
+  }
+  if (absl::GetFlag(FLAGS_ranks) != 0) {
+    return absl::InvalidArgumentError(
+        "--ranks is of --plan, which predicts; to train on several ranks give --world_size");
   }
   ABSL_ASSIGN_OR_RETURN(const std::unique_ptr<RunLog> log,
                         RunLog::Create(speaks ? config.metrics : "", config.resume,
