@@ -5,10 +5,15 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <string>
+#include <tuple>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "comm/engine_suite.h"
 #include "comm/test_ranks.h"
 #include "gtest/gtest.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/ops/elementwise.h"
 #include "kernels/testing/testing.h"
 
@@ -20,67 +25,24 @@ using kernels::Tensor;
 using kernels::testing::HostTensor;
 using kernels::testing::RandomTensor;
 
-class LocalTest : public testing::TestWithParam<int> {};
+using EngineTest = testing::TestWithParam<std::tuple<EngineCase, int>>;
 
-TEST_P(LocalTest, ReduceScatterAddsInRankOrder) {
-  const int size = GetParam();
-  const int64_t n = 37;
-  // In f32 the order shows: the oracle adds rank 0 first.
-  std::vector<float> want(size * n, 0.0f);
-  for (int rank = 0; rank < size; ++rank) {
-    const HostTensor in = RandomTensor(DType::kF32, {size * n}, rank + 1);
-    for (int64_t i = 0; i < size * n; ++i) want[i] += in.get().f32()[i];
-  }
-  RunRanks(size, [&](Communicator& comm, kernels::Queue& queue) {
-    const HostTensor in = RandomTensor(DType::kF32, {size * n}, comm.rank() + 1);
-    const HostTensor out(DType::kF32, {n});
-    ASSERT_TRUE(comm.ReduceScatter("x", in, out, ReduceOp::kSum, queue).Wait(queue).ok());
-    for (int64_t i = 0; i < n; ++i) EXPECT_EQ(out.get().f32()[i], want[comm.rank() * n + i]);
+TEST_P(EngineTest, Works) {
+  const auto [test, size] = GetParam();
+  RunRanks(size, [run = test.run](Communicator& comm, kernels::Queue& queue) {
+    run({comm, queue, kernels::CpuBackend()});
   });
 }
 
-TEST_P(LocalTest, ReduceScatterIntoItsOwnPart) {
-  const int size = GetParam();
-  RunRanks(size, [&](Communicator& comm, kernels::Queue& queue) {
-    const HostTensor x(DType::kF32, {size * 2});
-    for (int i = 0; i < size * 2; ++i) x.get().f32()[i] = i + 1;
-    const Tensor own = x.get().Slice(comm.rank() * 2, 2);
-    ASSERT_TRUE(comm.ReduceScatter("x", x, own, ReduceOp::kAvg, queue).Wait(queue).ok());
-    EXPECT_EQ(own.f32()[0], comm.rank() * 2 + 1);
-    EXPECT_EQ(own.f32()[1], comm.rank() * 2 + 2);
-  });
+std::string NameOf(const testing::TestParamInfo<std::tuple<EngineCase, int>>& info) {
+  const auto [test, size] = info.param;
+  return absl::StrCat(test.name, size);
 }
-
-TEST_P(LocalTest, Bf16IsAddedInF32AndRoundedOnce) {
-  const int size = GetParam();
-  RunRanks(size, [&](Communicator& comm, kernels::Queue& queue) {
-    const HostTensor x(DType::kBF16, {1});
-    // 256 swallows a single 1 in bf16; in f32 the ones add up first.
-    x.Set({comm.rank() == 0 ? 256.0 : 1.0});
-    ASSERT_TRUE(comm.AllReduce("x", x, ReduceOp::kSum, queue).Wait(queue).ok());
-    EXPECT_EQ(x.ToDouble()[0], kernels::RoundToBF16(256.0f + size - 1));
-  });
-}
-
-TEST_P(LocalTest, AllGatherAndBroadcast) {
-  const int size = GetParam();
-  RunRanks(size, [&](Communicator& comm, kernels::Queue& queue) {
-    const HostTensor all(DType::kI32, {size});
-    const Tensor own = all.get().Slice(comm.rank(), 1);
-    own.i32()[0] = 100 + comm.rank();
-    Future gathered = comm.AllGather("ranks", own, all, queue);
-    const HostTensor x(DType::kF32, {3});
-    if (comm.rank() == size - 1) x.Set({1, 2, 3});
-    Future sent = comm.Broadcast("x", x, size - 1, queue);
-    ASSERT_TRUE(gathered.Wait(queue).ok());
-    ASSERT_TRUE(sent.Wait(queue).ok());
-    for (int rank = 0; rank < size; ++rank) EXPECT_EQ(all.get().i32()[rank], 100 + rank);
-    EXPECT_EQ(x.ToDouble(), (std::vector<double>{1, 2, 3}));
-    EXPECT_TRUE(comm.Barrier("end").ok());
-  });
-}
-
-INSTANTIATE_TEST_SUITE_P(Sizes, LocalTest, testing::Values(1, 2, 3, 4, 7, 8));
+const auto kSizes = testing::Values(1, 2, 3, 4, 7, 8);
+INSTANTIATE_TEST_SUITE_P(All, EngineTest,
+                         testing::Combine(testing::ValuesIn(CollectiveCases()), kSizes), NameOf);
+INSTANTIATE_TEST_SUITE_P(Order, EngineTest,
+                         testing::Combine(testing::ValuesIn(RankOrderCases()), kSizes), NameOf);
 
 // A queue that says it is a GPU's, with the one op that a single rank needs.
 class OtherDevice : public kernels::Queue, kernels::ElementwiseOps {

@@ -1,5 +1,6 @@
 #include "comm/local/reduce.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "third_party/absl_compat/check.h"
@@ -16,14 +17,22 @@ float Load(const BF16* p) { return kernels::ToFloat(*p); }
 void Store(float v, float* p) { *p = v; }
 void Store(float v, BF16* p) { *p = kernels::ToBF16(v); }
 
-// Element i of the sum, divided, goes to element i of each tensor in `to`.
+// Element i of the sum, divided, goes to element i of each tensor in `to`. By blocks, in which the
+// compiler adds several elements at once; each is added in the same order.
 template <typename T>
 void Reduce(const std::vector<const T*>& from, const std::vector<T*>& to, int64_t n,
             float divisor) {
-  for (int64_t i = 0; i < n; ++i) {
-    float sum = Load(from[0] + i);
-    for (size_t rank = 1; rank < from.size(); ++rank) sum += Load(from[rank] + i);
-    for (T* p : to) Store(sum / divisor, p + i);
+  constexpr int64_t kBlock = 512;
+  float sums[kBlock];
+  for (int64_t begin = 0; begin < n; begin += kBlock) {
+    const int64_t count = std::min(kBlock, n - begin);
+    for (int64_t i = 0; i < count; ++i) sums[i] = Load(from[0] + begin + i);
+    for (size_t rank = 1; rank < from.size(); ++rank) {
+      for (int64_t i = 0; i < count; ++i) sums[i] += Load(from[rank] + begin + i);
+    }
+    for (T* p : to) {
+      for (int64_t i = 0; i < count; ++i) Store(sums[i] / divisor, p + begin + i);
+    }
   }
 }
 
@@ -52,11 +61,28 @@ void CopyBytes(const Tensor& from, char* to) {
   if (to != from.data()) std::memcpy(to, from.data(), from.bytes());
 }
 
+template <typename T>
+void AddAs(const std::vector<Tensor>& parts, float divisor, const Tensor& out) {
+  std::vector<const T*> from;
+  for (const Tensor& part : parts) from.push_back(static_cast<const T*>(part.data()));
+  Reduce<T>(from, {static_cast<T*>(out.data())}, out.size(), divisor);
+}
+
+float Divisor(ReduceOp op, size_t ranks) {
+  return op == ReduceOp::kAvg ? static_cast<float>(ranks) : 1.0f;
+}
+
 }  // namespace
+
+void AddInRankOrder(const std::vector<Tensor>& parts, ReduceOp op, Tensor out) {
+  CHECK(out.dtype() == DType::kF32 || out.dtype() == DType::kBF16) << "reduction of " << out;
+  const float divisor = Divisor(op, parts.size());
+  out.dtype() == DType::kF32 ? AddAs<float>(parts, divisor, out) : AddAs<BF16>(parts, divisor, out);
+}
 
 void MoveData(CollectiveKind kind, ReduceOp op, int root, const std::vector<Tensor>& in,
               const std::vector<Tensor>& out) {
-  const float divisor = op == ReduceOp::kAvg ? static_cast<float>(in.size()) : 1.0f;
+  const float divisor = Divisor(op, in.size());
   const bool f32 = in[0].dtype() == DType::kF32;
   if (kind == CollectiveKind::kReduceScatter || kind == CollectiveKind::kAllReduce) {
     CHECK(f32 || in[0].dtype() == DType::kBF16) << "reduction of " << in[0];

@@ -16,6 +16,10 @@ enum class CollectiveKind : uint8_t {
   kBarrier
 };
 
+// out = the reduction of all ranks' parts, added in rank order in f32 and rounded once.
+//   parts  of the dtype (f32 or bf16) and size of `out`, which may be one of them; else no overlap
+void AddInRankOrder(const std::vector<kernels::Tensor>& parts, ReduceOp op, kernels::Tensor out);
+
 // Runs one collective over all ranks' tensors (as Communicator names them). Adds in rank order
 // in f32, element by element, so tensors may alias as Communicator allows.
 void MoveData(CollectiveKind kind, ReduceOp op, int root, const std::vector<kernels::Tensor>& in,
