@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "optim/build_choices.h"
+#include "tools/trainer/ranks.h"
 
 // The values of the flags, as words.
 #define TOOLS_STRING_INNER(x) #x
@@ -11,12 +12,11 @@ namespace tools {
 namespace {
 
 const char kKernels[] = TOOLS_STRING(TOOLS_KERNELS);
-const char kComm[] = TOOLS_STRING(TOOLS_COMM);
 
 }  // namespace
 
 std::string CompositionText(absl::string_view program) {
-  return absl::StrCat("nanospeed ", program, ": kernels=", kKernels, " comm=", kComm, " ",
+  return absl::StrCat("nanospeed ", program, ": kernels=", kKernels, " comm=", RanksBackend(), " ",
                       optim::BuildChoices(), ", compiled by ", __VERSION__);
 }
 

@@ -21,8 +21,6 @@ using kernels::DeviceKind;
 using kernels::DType;
 using kernels::Tensor;
 
-const char* OpName(ReduceOp op) { return op == ReduceOp::kSum ? "sum" : "avg"; }
-
 Future Failed(const absl::Status& status) {
   return Future([status](kernels::Queue&) { return status; });
 }
@@ -53,7 +51,7 @@ class MpiCommunicator : public Communicator {
     CHECK_EQ(in.dtype(), out.dtype()) << label;
     CheckReducible(label, in);
     const auto operation = std::make_shared<MpiOperation>();
-    operation->call = DescribeCall("reduce_scatter", label, in, OpName(op));
+    operation->call = DescribeCall("reduce_scatter", label, in, Name(op));
     return Start(operation, in, queue, [&] {
       char* const received = Scratch(*operation, in.bytes());
       operation->first = AllToAll(in.data(), received, out.bytes(), piece_);
@@ -77,7 +75,7 @@ class MpiCommunicator : public Communicator {
   Future AllReduce(absl::string_view label, Tensor x, ReduceOp op, kernels::Queue& queue) override {
     CheckReducible(label, x);
     const auto operation = std::make_shared<MpiOperation>();
-    operation->call = DescribeCall("all_reduce", label, x, OpName(op));
+    operation->call = DescribeCall("all_reduce", label, x, Name(op));
     return Start(operation, x, queue, [&] {
       const int64_t share = (x.size() + size() - 1) / size();
       const int64_t share_bytes = share * kernels::SizeOf(x.dtype());
@@ -146,10 +144,13 @@ class MpiCommunicator : public Communicator {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Communicator>> MakeMpi(const ProcessRank& where,
-                                                      absl::Duration timeout, int64_t piece_bytes) {
+                                                      absl::Duration timeout,
+                                                      FailureListener on_failure,
+                                                      int64_t piece_bytes) {
   CHECK(piece_bytes > 0 && piece_bytes <= kMpiPieceBytes) << piece_bytes;
   if (where.size == 1) return MakeAlone("mpi");
-  ABSL_ASSIGN_OR_RETURN(std::shared_ptr<MpiLink> link, MpiLink::Connect(where, timeout));
+  ABSL_ASSIGN_OR_RETURN(std::shared_ptr<MpiLink> link,
+                        MpiLink::Connect(where, timeout, std::move(on_failure)));
   return std::make_unique<MpiCommunicator>(std::move(link), piece_bytes);
 }
 

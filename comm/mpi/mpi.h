@@ -31,6 +31,7 @@
 #include "absl/time/time.h"
 #include "comm/communicator.h"
 #include "comm/process_rank.h"
+#include "comm/watchdog.h"
 
 namespace comm {
 
@@ -44,9 +45,11 @@ inline constexpr int64_t kMpiPieceBytes = int64_t{1} << 30;
 //
 // Fails like Rendezvous::Meet(), with FailedPrecondition if MPI was started before or knows other
 // ranks than `where` (a launcher that is not Open MPI's), and with DeadlineExceeded if MPI does not
-// connect the ranks within `timeout`. `piece_bytes` is for tests.
+// connect the ranks within `timeout`. `on_failure`, which may be empty, is told a failure at once
+// and again with its report. `piece_bytes` is for tests.
 absl::StatusOr<std::unique_ptr<Communicator>> MakeMpi(const ProcessRank& where,
                                                       absl::Duration timeout,
+                                                      FailureListener on_failure = {},
                                                       int64_t piece_bytes = kMpiPieceBytes);
 
 }  // namespace comm

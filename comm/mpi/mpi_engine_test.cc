@@ -38,7 +38,8 @@ int Main(int argc, char** argv) {
   const absl::StatusOr<ProcessRank> where = GetProcessRank();
   CHECK(where.ok()) << where.status();
   CHECK(where->size >= 2) << "start it with mpirun -n 2";
-  absl::StatusOr<std::unique_ptr<Communicator>> made = MakeMpi(*where, absl::Seconds(60), piece);
+  absl::StatusOr<std::unique_ptr<Communicator>> made =
+      MakeMpi(*where, absl::Seconds(60), {}, piece);
   CHECK(made.ok()) << made.status();
   MpiEngineTest::comm = *std::move(made);
   CHECK(MpiEngineTest::comm->backend() == "mpi");

@@ -23,17 +23,20 @@ constexpr std::chrono::seconds kCallPatience(2);
 
 }  // namespace
 
-MpiLink::MpiLink(const ProcessRank& where, absl::Duration timeout,
+MpiLink::MpiLink(const ProcessRank& where, absl::Duration timeout, FailureListener on_failure,
                  std::unique_ptr<Rendezvous> rendezvous)
     : where_(where),
       timeout_(absl::ToChronoNanoseconds(std::min(timeout, absl::Hours(24 * 365)))),
+      on_failure_(std::move(on_failure)),
       rendezvous_(std::move(rendezvous)),
       record_(where.rank) {}
 
 absl::StatusOr<std::shared_ptr<MpiLink>> MpiLink::Connect(const ProcessRank& where,
-                                                          absl::Duration timeout) {
+                                                          absl::Duration timeout,
+                                                          FailureListener on_failure) {
   ABSL_ASSIGN_OR_RETURN(std::unique_ptr<Rendezvous> rendezvous, Rendezvous::Meet(where, timeout));
-  std::shared_ptr<MpiLink> link(new MpiLink(where, timeout, std::move(rendezvous)));
+  std::shared_ptr<MpiLink> link(
+      new MpiLink(where, timeout, std::move(on_failure), std::move(rendezvous)));
   const absl::Status started = link->Start(link);
   if (!started.ok()) {
     link->Close();
@@ -244,20 +247,27 @@ absl::Status MpiLink::TimeoutOf(const Waiting& waiting) const {
 
 // Tells the others, and learns from them how far each is.
 void MpiLink::Report(const absl::Status& reason) {
-  rendezvous_->GiveUp(reason);
-  bool aborted;
+  absl::Status failure = reason;
+  bool aborted = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     aborted = aborted_;
   }
-  // Who gives up by itself has its own reason, and is not to wait; rank 0 collects for all.
+  if (aborted) {
+    failure =
+        absl::UnavailableError(absl::StrCat("rank ", rank(), " gave up: ", reason.ToString()));
+  }
+  if (on_failure_) on_failure_(failure);
+  rendezvous_->GiveUp(reason);
+  // Who gives up has its own reason, and is not to wait; rank 0 collects for all.
   const std::string report = CollectReport(
       *rendezvous_, record_, aborted && rank() != 0 ? absl::ZeroDuration() : kReportPatience);
+  if (!aborted) {
+    failure = absl::Status(failure.code(), absl::StrCat(failure.message(), "\n", report));
+    if (on_failure_) on_failure_(failure);
+  }
   std::lock_guard<std::mutex> lock(mutex_);
-  failure_ =
-      aborted
-          ? absl::UnavailableError(absl::StrCat("rank ", rank(), " gave up: ", reason.ToString()))
-          : absl::Status(reason.code(), absl::StrCat(reason.message(), "\n", report));
+  failure_ = failure;
   changed_.notify_all();
 }
 

@@ -20,6 +20,7 @@
 #include "comm/mpi/mpi_engine.h"
 #include "comm/process_rank.h"
 #include "comm/rendezvous.h"
+#include "comm/watchdog.h"
 
 namespace comm {
 
@@ -28,7 +29,8 @@ namespace comm {
 class MpiLink {
  public:
   static absl::StatusOr<std::shared_ptr<MpiLink>> Connect(const ProcessRank& where,
-                                                          absl::Duration timeout);
+                                                          absl::Duration timeout,
+                                                          FailureListener on_failure);
   // The last call, once: waits until all ranks are here, and ends MPI. After a failure MPI is left
   // as it is.
   void Close();
@@ -53,7 +55,8 @@ class MpiLink {
     Clock::time_point since;
   };
 
-  MpiLink(const ProcessRank& where, absl::Duration timeout, std::unique_ptr<Rendezvous> rendezvous);
+  MpiLink(const ProcessRank& where, absl::Duration timeout, FailureListener on_failure,
+          std::unique_ptr<Rendezvous> rendezvous);
 
   absl::Status Start(const std::shared_ptr<MpiLink>& self);
   // The thread of MPI.
@@ -71,6 +74,7 @@ class MpiLink {
 
   const ProcessRank where_;
   const std::chrono::nanoseconds timeout_;
+  const FailureListener on_failure_;  // may be empty
   const std::unique_ptr<Rendezvous> rendezvous_;
   FlightRecord record_;
   MpiEngine engine_;  // of the thread of MPI

@@ -1,5 +1,6 @@
 // How the ranks of a run come to be: threads of this process (--//comm:backend=local), or one
-// process each, started by mpirun, torchrun or srun (--//comm:backend=nccl).
+// process each, started by mpirun, torchrun or srun (--//comm:backend=nccl), or by mpirun (mpi). A
+// program links one implementation: //tools/trainer:ranks is the one of the flag.
 #ifndef TOOLS_TRAINER_RANKS_H_
 #define TOOLS_TRAINER_RANKS_H_
 
@@ -7,10 +8,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "comm/communicator.h"
 #include "tools/trainer/train_config.h"
 
 namespace tools {
+
+// "local", "mpi" or "nccl".
+absl::string_view RanksBackend();
 
 // Processes of this run, and which of them this one is. What all ranks of a process share, such
 // as the log, belongs to process 0.

@@ -36,6 +36,8 @@ class FirstError {
 
 }  // namespace
 
+absl::string_view RanksBackend() { return "local"; }
+
 absl::StatusOr<Processes> ProcessesOfRun() {
   ABSL_ASSIGN_OR_RETURN(const comm::ProcessRank where, comm::GetProcessRank());
   if (where.size == 1) return Processes();
@@ -43,7 +45,7 @@ absl::StatusOr<Processes> ProcessesOfRun() {
       "rank ", where.rank, " of ", where.size, ": ", where.launcher, " started ", where.size,
       " processes, but the ranks of this build are threads of one process; start one process with "
       "--world_size=",
-      where.size, ", or build with --config=nccl for one process a GPU"));
+      where.size, ", or build with --config=mpi, or --config=nccl for one process a GPU"));
 }
 
 absl::Status RunRanks(

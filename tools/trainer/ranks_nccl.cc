@@ -1,16 +1,17 @@
 #include <memory>
-#include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "comm/checking.h"
 #include "comm/nccl/nccl.h"
 #include "comm/process_rank.h"
 #include "comm/watchdog.h"
 #include "third_party/absl_compat/status_macros.h"
+#include "tools/trainer/launched_ranks.h"
 #include "tools/trainer/ranks.h"
 
 namespace tools {
+
+absl::string_view RanksBackend() { return "nccl"; }
 
 absl::StatusOr<Processes> ProcessesOfRun() {
   ABSL_ASSIGN_OR_RETURN(const comm::ProcessRank where, comm::GetProcessRank());
@@ -25,14 +26,7 @@ absl::Status RunRanks(
     const TrainConfig& config,
     const std::function<absl::Status(comm::Communicator& comm, int device)>& run) {
   ABSL_ASSIGN_OR_RETURN(const comm::ProcessRank where, comm::GetProcessRank());
-  if (config.world_size != where.size) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--world_size=", config.world_size, ", but ",
-        where.launcher.empty()
-            ? std::string("no launcher started this process, so it is the only rank; start it "
-                          "with mpirun, torchrun or srun")
-            : absl::StrCat(where.launcher, " started ", where.size, " ranks")));
-  }
+  ABSL_RETURN_IF_ERROR(CheckWorldSize(config, where));
   ABSL_ASSIGN_OR_RETURN(const int device, comm::DeviceOfRank(where));
   comm::Watchdog watchdog;  // outlives the communicator
   ABSL_ASSIGN_OR_RETURN(
