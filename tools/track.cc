@@ -61,6 +61,9 @@ ABSL_FLAG(
     "started. 0: as many as were started, else one.");
 ABSL_FLAG(std::string, device, "",
           "cpu or cuda. Empty: cuda in a build with --config=cuda, else cpu.");
+ABSL_FLAG(double, memory_gib, 0,
+          "GiB that a rank may plan on its device; a run that needs more is refused with what would "
+          "fit. 0: as much as there is.");
 ABSL_FLAG(int64_t, threads, 0, "CPU threads for the ops. 0: one per core.");
 ABSL_FLAG(std::string, init_from, "", "Safetensors file with the initial weights.");
 ABSL_FLAG(std::string, save_init, "", "Where to write the initial weights.");
@@ -117,6 +120,7 @@ TrackFlags FromCommandLine(const Track& track) {
   flags.deterministic = absl::GetFlag(FLAGS_deterministic);
   flags.world_size = absl::GetFlag(FLAGS_world_size);
   flags.device = absl::GetFlag(FLAGS_device);
+  flags.memory_gib = absl::GetFlag(FLAGS_memory_gib);
   flags.threads = absl::GetFlag(FLAGS_threads);
   flags.init_from = absl::GetFlag(FLAGS_init_from);
   flags.save_init = absl::GetFlag(FLAGS_save_init);

@@ -55,6 +55,10 @@ absl::Status CheckRanges(const TrackFlags& f) {
                      absl::StrCat("must be from ", range.low, " to ", range.high));
     }
   }
+  if (!(f.memory_gib >= 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--memory_gib=", f.memory_gib, ": must be positive, or 0 for no bound"));
+  }
   if (f.comm_timeout <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError("--comm_timeout: must be positive, such as 60s");
   }
@@ -252,6 +256,7 @@ absl::StatusOr<Configured> Configure(const TrackFlags& flags) {
                                                    : DefaultSlotsPerPass(device, config.recipe);
   config.device = device.kind;
   config.gpu = flags.gpu;
+  config.memory_gib = flags.memory_gib;
   config.threads = static_cast<int>(flags.threads);
   config.comm_timeout = flags.comm_timeout;
   config.comm_check = flags.comm_check || preset == "demo";

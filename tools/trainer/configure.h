@@ -30,6 +30,7 @@ struct TrackFlags {
   int64_t world_size = 1;
   std::string device;  // empty: the build's default
   int gpu = 0;         // which of the visible ones
+  double memory_gib = 0;
   int64_t threads = 0;
   std::string init_from, save_init, out_dir, metrics;
   int64_t checkpoint_every = 0;

@@ -10,18 +10,18 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "comm/slot_tree.h"
-#include "data/batcher.h"
 #include "model/gpt.h"
 #include "model/parameters.h"
 #include "optim/build_choices.h"
 #include "optim/step_layout.h"
 #include "third_party/absl_compat/status_macros.h"
 #include "tools/trainer/device.h"
+#include "tools/trainer/rank_memory.h"
 
 namespace tools {
 namespace {
 
-constexpr double kMiB = 1 << 20;
+constexpr double kGiB = 1 << 30;
 
 // 268665636 -> "268,665,636"
 std::string Grouped(int64_t value) {
@@ -52,43 +52,26 @@ std::string ParametersText(const std::vector<kernels::ParameterSpec>& specs) {
   return text;
 }
 
-absl::StatusOr<std::string> MemoryText(const TrainConfig& config,
-                                       const std::vector<kernels::ParameterSpec>& specs) {
-  const DataRule& rule = config.recipe.data;
-  const int slots = comm::SlotsOfRank(rule.slots, config.world_size, 0).count();
-  int64_t weights = 0, elements = 0;
-  for (const kernels::ParameterSpec& spec : specs) {
-    weights += spec.size() * kernels::SizeOf(spec.dtype);
-    elements += spec.size();
-  }
+absl::StatusOr<std::string> MemoryText(const TrainConfig& config) {
+  const int slots = comm::SlotsOfRank(config.recipe.data.slots, config.world_size, 0).count();
   const int64_t leaves = config.deterministic ? slots : 1;
   ABSL_ASSIGN_OR_RETURN(const Device device, OpenDevice(config.device, config.gpu));
   ABSL_ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Queue> queue, device.make_queue({}));
-  const auto activations = [&](int64_t pass_slots, int64_t tokens, int64_t boundaries, bool train) {
-    kernels::ArenaPlan plan;
-    model::Gpt(
-        config.recipe.model,
-        {.slots = pass_slots, .slot_tokens = tokens, .max_boundaries = boundaries, .train = train})
-        .Plan(plan, *queue);
-    return plan.bytes();
-  };
+  ABSL_ASSIGN_OR_RETURN(const MemoryPlan plan, PlanMemory(config, *queue));
   // Stages lie over each other; the one with the largest slots needs the most.
-  const int64_t slot_tokens = config.slot_sizes().back();
-  const int pass_slots = config.pass_slots(slot_tokens, slots);
-  const int64_t training = activations(pass_slots, slot_tokens,
-                                       data::MaxDocuments(config.batch_options(slot_tokens)), true);
-  const int64_t validation =
-      activations(1, rule.val_slot_tokens, config.val_max_documents(), false);
-  std::string text = "memory of rank 0, MiB\n";
+  const int pass_slots = config.pass_slots(config.slot_sizes().back(), slots);
+  std::string text = "memory of rank 0, GiB\n";
   for (const auto& [name, bytes] : std::vector<std::pair<std::string, int64_t>>{
-           {"weights", weights},
-           {absl::StrCat("gradients, f32, ", leaves, leaves == 1 ? " leaf" : " leaves"),
-            elements * 4 * leaves},
-           {absl::StrCat("activations, ", pass_slots, " slots a pass"), training},
-           {"validation, one slot", validation}}) {
-    absl::StrAppend(&text, absl::StrFormat("  %-36s %12.1f\n", name, bytes / kMiB));
+           {absl::StrCat("weights, f32 gradients of ", leaves, leaves == 1 ? " leaf" : " leaves"),
+            plan.weights},
+           {absl::StrCat("activations, ", pass_slots, " slots a pass"), plan.passes},
+           {"validation, one slot", plan.validation},
+           {"optimizer", plan.optimizer},
+           {"all", plan.total}}) {
+    absl::StrAppend(&text, absl::StrFormat("  %-36s %10.2f\n", name, bytes / kGiB));
   }
-  return text;
+  ABSL_ASSIGN_OR_RETURN(const std::string choices, MemoryChoicesText(config, *queue));
+  return text + choices;
 }
 
 }  // namespace
@@ -98,7 +81,7 @@ absl::StatusOr<std::string> PlanText(const TrainConfig& config) {
   const std::vector<kernels::ParameterSpec> specs = model::ParameterSpecs(recipe.model);
   const optim::OptimizerConfig optimizer = optim::WithBuildChoices(recipe.optimizer);
   ABSL_ASSIGN_OR_RETURN(const optim::StepLayout layout, optim::PlanStep(optimizer, specs));
-  ABSL_ASSIGN_OR_RETURN(const std::string memory, MemoryText(config, specs));
+  ABSL_ASSIGN_OR_RETURN(const std::string memory, MemoryText(config));
   std::string steps;
   for (const int64_t slot_tokens : config.slot_sizes()) {
     const int64_t batch = slot_tokens * recipe.data.slots;

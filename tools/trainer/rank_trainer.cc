@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "comm/slot_tree.h"
 #include "kernels/ops/elementwise.h"
 #include "model/init.h"
 #include "optim/build_choices.h"
@@ -20,13 +19,6 @@ namespace tools {
 namespace {
 
 using kernels::DType;
-
-int MostSlots(const TrainConfig& config) {
-  return comm::SlotsOfRank(config.recipe.data.slots, config.world_size, 0).count();
-}
-
-// What follows a rank's slot losses in the gathered row.
-constexpr int kFlags = 2;  // NaN if a gradient is not finite, 1 if interrupted
 
 // Passes and update run op by op in the first step with batches of a size and are recorded in the
 // second.
@@ -60,61 +52,33 @@ absl::StatusOr<std::unique_ptr<RankTrainer>> RankTrainer::Create(
     const TrainConfig& config, comm::Communicator& comm, kernels::Backend& backend,
     kernels::Queue& queue, BatchSource& batches, RunLog* log, ProgressBar* progress,
     RankTrace& trace) {
+  ABSL_RETURN_IF_ERROR(CheckMemory(config, queue));
   std::unique_ptr<RankTrainer> trainer(
       new RankTrainer(config, comm, queue, batches, log, progress, trace));
-  ABSL_RETURN_IF_ERROR(trainer->Allocate(backend));
+  ABSL_ASSIGN_OR_RETURN(trainer->memory_, RankMemory::Create(config, comm, backend, queue));
   return trainer;
-}
-
-absl::Status RankTrainer::Allocate(kernels::Backend& backend) {
-  const Recipe& recipe = config_.recipe;
-  run_ = comm::SlotsOfRank(recipe.data.slots, comm_.size(), comm_.rank());
-  const int leaves = config_.deterministic ? run_.count() : 1;
-  ABSL_ASSIGN_OR_RETURN(weights_,
-                        model::ParameterArena::Create(recipe.model, leaves, backend, comm_.size()));
-  ABSL_ASSIGN_OR_RETURN(passes_, PassRunner::Create(config_, run_, backend, queue_));
-  ABSL_ASSIGN_OR_RETURN(evaluator_, Evaluator::Create(config_, comm_, backend, queue_));
-  ABSL_ASSIGN_OR_RETURN(optimizer_, optim::ShardedOptimizer::Create(
-                                        recipe.optimizer, weights_->parameters(), comm_,
-                                        recipe.data.slots, run_, config_.deterministic, backend));
-  kernels::ArenaPlan plan;
-  const int64_t row = MostSlots(config_) + kFlags;
-  const kernels::TensorId losses = plan.Add("slot losses", DType::kF32, {row});
-  const kernels::TensorId all = plan.Add("all slot losses", DType::kF32, {comm_.size(), row});
-  const kernels::TensorId starts = plan.Add("first steps", DType::kI64, {comm_.size()});
-  const kernels::TensorId guard = plan.Add("update guard", DType::kI32, {1});
-  ABSL_ASSIGN_OR_RETURN(arena_, kernels::Arena::Create(plan, backend));
-  guard_ = arena_.Get(guard);
-  starts_ = arena_.Get(starts);
-  losses_ = arena_.Get(losses);
-  all_losses_ = arena_.Get(all);
-  return absl::OkStatus();
-}
-
-int64_t RankTrainer::memory_bytes() const {
-  return weights_->bytes() + passes_->bytes() + evaluator_->bytes() + optimizer_->bytes() +
-         arena_.plan().bytes();
 }
 
 absl::Status RankTrainer::InitializeWeights() {
   if (config_.init_from.empty()) {
-    model::InitParameters(config_.recipe.model, config_.seed, weights_->parameters(), queue_);
+    model::InitParameters(config_.recipe.model, config_.seed, memory_->weights->parameters(),
+                          queue_);
   } else {
     ABSL_ASSIGN_OR_RETURN(const SafetensorsFile file, ReadSafetensors(config_.init_from));
     ABSL_RETURN_IF_ERROR(
-        WeightsFromHost(file.tensors, config_.init_from, weights_->parameters(), queue_));
+        WeightsFromHost(file.tensors, config_.init_from, memory_->weights->parameters(), queue_));
     if (sched::PlanStep(config_.recipe.schedules, 0).tied) {
       ABSL_RETURN_IF_ERROR(CheckTied(file.tensors, config_.init_from));
     }
   }
   // All ranks computed or read the same; the broadcast makes it so whatever they read.
-  for (const kernels::Parameter& parameter : weights_->parameters()) {
+  for (const kernels::Parameter& parameter : memory_->weights->parameters()) {
     ABSL_RETURN_IF_ERROR(
         comm_.Broadcast(parameter.spec.name, parameter.value, 0, queue_).Wait(queue_));
   }
   if (comm_.rank() == 0 && !config_.save_init.empty()) {
     SafetensorsFile file;
-    file.tensors = WeightsToHost(weights_->parameters(), queue_);
+    file.tensors = WeightsToHost(memory_->weights->parameters(), queue_);
     file.metadata = ModelMetadata(config_, 0);
     ABSL_RETURN_IF_ERROR(WriteSafetensors(config_.save_init, file));
   }
@@ -126,8 +90,8 @@ absl::Status RankTrainer::Resume() {
                         LoadLatestCheckpoint(config_.checkpoint_root()));
   ABSL_ASSIGN_OR_RETURN(const RunState state, ParseRunState(checkpoint, config_));
   ABSL_RETURN_IF_ERROR(WeightsFromHost(checkpoint.model.tensors, config_.checkpoint_root(),
-                                       weights_->parameters(), queue_));
-  ABSL_RETURN_IF_ERROR(optimizer_->LoadState(
+                                       memory_->weights->parameters(), queue_));
+  ABSL_RETURN_IF_ERROR(memory_->optimizer->LoadState(
       OptimizerStateFromTensors(checkpoint.optimizer.tensors, state.updates), queue_));
   step_ = state.step;
   tokens_ = state.tokens;
@@ -137,11 +101,12 @@ absl::Status RankTrainer::Resume() {
 
 absl::Status RankTrainer::AgreeOnStart() {
   // Each rank has read the files by itself, perhaps from a disk of its own.
-  queue_.Upload(&step_, starts_.Slice(comm_.rank(), 1));
+  queue_.Upload(&step_, memory_->starts.Slice(comm_.rank(), 1));
   ABSL_RETURN_IF_ERROR(
-      comm_.AllGather("first step", starts_.Slice(comm_.rank(), 1), starts_, queue_).Wait(queue_));
+      comm_.AllGather("first step", memory_->starts.Slice(comm_.rank(), 1), memory_->starts, queue_)
+          .Wait(queue_));
   std::vector<int64_t> starts(comm_.size());
-  queue_.Download(starts_, starts.data());
+  queue_.Download(memory_->starts, starts.data());
   queue_.Synchronize();
   for (int rank = 1; rank < comm_.size(); ++rank) {
     if (starts[rank] == starts[0]) continue;
@@ -156,7 +121,7 @@ absl::Status RankTrainer::Run() {
   ABSL_RETURN_IF_ERROR(config_.resume ? Resume() : InitializeWeights());
   first_step_ = step_;
   const int32_t on = 1;
-  queue_.Upload(&on, guard_);
+  queue_.Upload(&on, memory_->guard);
   queue_.Synchronize();
   last_finish_ = std::chrono::steady_clock::now();
   const sched::Schedules& schedules = config_.recipe.schedules;
@@ -165,7 +130,7 @@ absl::Status RankTrainer::Run() {
     if (plan.rotary_changes || step_ == first_step_) {
       const sched::Rotary rotary =
           sched::RotaryAt(schedules.rotary, schedules.window, schedules.run, step_);
-      passes_->SetRotary(rotary, queue_);
+      memory_->passes->SetRotary(rotary, queue_);
     }
     if (plan.validates) ABSL_RETURN_IF_ERROR(Validate());
     if (!plan.trains) break;
@@ -189,16 +154,16 @@ absl::Status RankTrainer::Run() {
 
 absl::Status RankTrainer::Step(const sched::StepPlan& plan) {
   trace_.BeginStep(step_);
-  passes_->set_recording(!trace_.tracing_ops());
-  optimizer_->set_recording(!trace_.tracing_ops());
+  memory_->passes->set_recording(!trace_.tracing_ops());
+  memory_->optimizer->set_recording(!trace_.tracing_ops());
   trace_.Phase("batch wait");
   ABSL_ASSIGN_OR_RETURN(const BatchSource::Batch batch, batches_.Get(step_));
-  trace_.SetBatch(batch, run_);
+  trace_.SetBatch(batch, memory_->run);
 
   // Forward and backward of this rank's slots.
   trace_.Phase("forward+backward");
-  optimizer_->ClearGradients(queue_);
-  passes_->Run(*batch, plan, weights_->parameters(), losses_, queue_);
+  memory_->optimizer->ClearGradients(queue_);
+  memory_->passes->Run(*batch, plan, memory_->weights->parameters(), memory_->losses, queue_);
 
   // The guard falls on all ranks if something is not finite on one: from then on nothing changes.
   trace_.Phase("losses");
@@ -206,31 +171,32 @@ absl::Status RankTrainer::Step(const sched::StepPlan& plan) {
 
   // Scatter, update, gather.
   trace_.Phase("optimizer", kernels::OpPhase::kOptimizer);
-  ABSL_RETURN_IF_ERROR(optimizer_->Step({.lr_multiplier = plan.lr_multiplier,
-                                         .momentum = plan.momentum,
-                                         .step = step_,
-                                         .tied = plan.tied},
-                                        guard_, queue_));
+  ABSL_RETURN_IF_ERROR(memory_->optimizer->Step({.lr_multiplier = plan.lr_multiplier,
+                                                 .momentum = plan.momentum,
+                                                 .step = step_,
+                                                 .tied = plan.tied},
+                                                memory_->guard, queue_));
   trace_.EndStep();
 
   in_flight_.push_back({.step = step_,
                         .plan = plan,
-                        .losses = queue_.StartDownload(all_losses_),
-                        .found = queue_.StartDownload(optimizer_->found())});
+                        .losses = queue_.StartDownload(memory_->all_losses),
+                        .found = queue_.StartDownload(memory_->optimizer->found())});
   ++step_;
   // A device works on this step while the host reads the results of the one before.
   return FinishSteps(queue_.device() == kernels::DeviceKind::kCpu ? 0 : 1);
 }
 
 absl::Status RankTrainer::GatherLosses() {
-  const int64_t most = MostSlots(config_);
-  const float flags[kFlags] = {0.0f, Interrupted() ? 1.0f : 0.0f};
-  queue_.Upload(flags, losses_.Slice(most, kFlags));
-  optimizer_->LaunchFiniteCheck(queue_);
-  kernels::PoisonIfFound(optimizer_->found(), losses_.Slice(most, 1), queue_);
+  const int64_t most = memory_->losses.size() - kLossFlags;
+  const float flags[kLossFlags] = {0.0f, Interrupted() ? 1.0f : 0.0f};
+  queue_.Upload(flags, memory_->losses.Slice(most, kLossFlags));
+  memory_->optimizer->LaunchFiniteCheck(queue_);
+  kernels::PoisonIfFound(memory_->optimizer->found(), memory_->losses.Slice(most, 1), queue_);
   ABSL_RETURN_IF_ERROR(
-      comm_.AllGather("slot losses", losses_, all_losses_.Reshape({-1}), queue_).Wait(queue_));
-  kernels::ClearUnlessFinite(all_losses_, guard_, queue_);
+      comm_.AllGather("slot losses", memory_->losses, memory_->all_losses.Reshape({-1}), queue_)
+          .Wait(queue_));
+  kernels::ClearUnlessFinite(memory_->all_losses, memory_->guard, queue_);
   return absl::OkStatus();
 }
 
@@ -244,11 +210,11 @@ absl::Status RankTrainer::FinishSteps(size_t leave) {
 }
 
 absl::Status RankTrainer::FinishStep(const StepInFlight& step) {
-  const int64_t most = MostSlots(config_);
+  const int64_t most = memory_->losses.size() - kLossFlags;
   const float* row = static_cast<const float*>(step.losses->Wait());
   std::vector<double> slot_losses;
   bool gradients_finite = true;
-  for (int rank = 0; rank < comm_.size(); ++rank, row += most + kFlags) {
+  for (int rank = 0; rank < comm_.size(); ++rank, row += most + kLossFlags) {
     const int count = comm::SlotsOfRank(config_.recipe.data.slots, comm_.size(), rank).count();
     slot_losses.insert(slot_losses.end(), row, row + count);
     if (std::isnan(row[most])) gradients_finite = false;
@@ -307,14 +273,14 @@ absl::Status RankTrainer::StopIfNotFinite(const StepInFlight& step,
   // The loss alone does not tell where it began; the first bad gradient is closer to it.
   const auto* found = static_cast<const int64_t*>(step.found->Wait());
   const absl::Status gradient =
-      optimizer_->AgreeOnNonFinite(optimizer_->DecodeFound(found), queue_);
+      memory_->optimizer->AgreeOnNonFinite(memory_->optimizer->DecodeFound(found), queue_);
   if (!gradient.ok()) absl::StrAppend(&what, what.empty() ? "" : "; ", gradient.message());
   // This step and those enqueued after it met the guard.
-  optimizer_->ForgetUpdates(step_ - step.step);
+  memory_->optimizer->ForgetUpdates(step_ - step.step);
   step_ = step.step;
   in_flight_.clear();
   std::string saved = "nothing was saved, as there is no --out_dir";
-  if (!config_.out_dir.empty() && optimizer_->LacksPendingGradients()) {
+  if (!config_.out_dir.empty() && memory_->optimizer->LacksPendingGradients()) {
     saved = absl::StrCat(
         "no checkpoint of this step was written, as the gradients of the step before it, which "
         "wait "
@@ -336,9 +302,10 @@ absl::Status RankTrainer::Validate() {
   const sched::Schedules& schedules = config_.recipe.schedules;
   const sched::StepPlan plan = sched::PlanStep(schedules, step_);
   // Here and not when the table changes: that is on the training's clock, and this one is long.
-  evaluator_->SetRotary(sched::RotaryAt(schedules.rotary, schedules.window, schedules.run, step_),
-                        queue_);
-  ABSL_ASSIGN_OR_RETURN(val_loss_, evaluator_->Run(plan.windows, weights_->parameters(), queue_));
+  memory_->evaluator->SetRotary(
+      sched::RotaryAt(schedules.rotary, schedules.window, schedules.run, step_), queue_);
+  ABSL_ASSIGN_OR_RETURN(
+      val_loss_, memory_->evaluator->Run(plan.windows, memory_->weights->parameters(), queue_));
   trace_.EndPhase();
   if (log_ != nullptr) {
     progress_->Clear();
@@ -352,11 +319,11 @@ absl::Status RankTrainer::Validate() {
 
 absl::Status RankTrainer::SaveCheckpoint() {
   trace_.Phase("checkpoint");
-  ABSL_ASSIGN_OR_RETURN(const optim::OptimizerState state, optimizer_->GatherState(queue_));
+  ABSL_ASSIGN_OR_RETURN(const optim::OptimizerState state, memory_->optimizer->GatherState(queue_));
   if (comm_.rank() == 0) {
     Checkpoint checkpoint;
     checkpoint.step = step_;
-    checkpoint.model.tensors = WeightsToHost(weights_->parameters(), queue_);
+    checkpoint.model.tensors = WeightsToHost(memory_->weights->parameters(), queue_);
     checkpoint.model.metadata = ModelMetadata(config_, step_);
     checkpoint.optimizer.tensors = TensorsFromOptimizerState(state);
     ABSL_ASSIGN_OR_RETURN(const data::LoaderState loader, batches_.StateBefore(step_));

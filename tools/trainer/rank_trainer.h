@@ -12,15 +12,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "comm/communicator.h"
-#include "comm/slot_tree.h"
-#include "kernels/arena.h"
+#include "kernels/parameter.h"
 #include "kernels/queue.h"
-#include "model/parameters.h"
-#include "optim/sharded_optimizer.h"
+#include "kernels/tensor.h"
 #include "tools/trainer/batch_source.h"
-#include "tools/trainer/evaluator.h"
-#include "tools/trainer/pass.h"
 #include "tools/trainer/progress_bar.h"
+#include "tools/trainer/rank_memory.h"
 #include "tools/trainer/rank_trace.h"
 #include "tools/trainer/run_log.h"
 #include "tools/trainer/train_config.h"
@@ -40,9 +37,11 @@ class RankTrainer {
   // checkpoint was written if there is an out_dir.
   absl::Status Run();
 
-  const std::vector<kernels::Parameter>& parameters() const { return weights_->parameters(); }
+  const std::vector<kernels::Parameter>& parameters() const {
+    return memory_->weights->parameters();
+  }
   double last_val_loss() const { return val_loss_; }
-  int64_t memory_bytes() const;
+  int64_t memory_bytes() const { return memory_->bytes(); }
 
  private:
   RankTrainer(const TrainConfig& config, comm::Communicator& comm, kernels::Queue& queue,
@@ -55,7 +54,6 @@ class RankTrainer {
         progress_(progress),
         trace_(trace) {}
 
-  absl::Status Allocate(kernels::Backend& backend);
   absl::Status InitializeWeights();
   absl::Status Resume();
   // That all ranks resume at the same step.
@@ -65,7 +63,7 @@ class RankTrainer {
   struct StepInFlight {
     int64_t step = 0;  // updates before it
     sched::StepPlan plan;
-    std::unique_ptr<kernels::Readback> losses;  // all_losses_
+    std::unique_ptr<kernels::Readback> losses;  // memory_->all_losses
     std::unique_ptr<kernels::Readback> found;   // ShardedOptimizer::found()
   };
 
@@ -91,16 +89,7 @@ class RankTrainer {
   ProgressBar* const progress_;
   RankTrace& trace_;
 
-  comm::SlotRange run_;  // this rank's slots
-  std::unique_ptr<model::ParameterArena> weights_;
-  std::unique_ptr<PassRunner> passes_;
-  std::unique_ptr<Evaluator> evaluator_;
-  std::unique_ptr<optim::ShardedOptimizer> optimizer_;
-  kernels::Arena arena_;
-  kernels::Tensor losses_;      // f32 [2 + most slots of a rank]: sums, gradient flag, interrupt
-  kernels::Tensor all_losses_;  // f32 [ranks, ...]
-  kernels::Tensor starts_;      // i64 [ranks]: where each resumes
-  kernels::Tensor guard_;       // i32 [1]: 1 as long as all losses and gradients were finite
+  std::unique_ptr<RankMemory> memory_;
 
   int64_t step_ = 0;  // updates enqueued
   std::deque<StepInFlight> in_flight_;

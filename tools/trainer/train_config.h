@@ -31,6 +31,7 @@ struct TrainConfig {
   int threads = 0;         // of the CPU pool; 0: one per core
   absl::Duration comm_timeout = absl::Seconds(60);
   bool comm_check = false;  // compare all ranks' collective calls before each
+  double memory_gib = 0;    // that a rank may plan on its device; 0: as much as there is
 
   std::string init_from;  // safetensors; empty: the recipe's random weights
   std::string save_init;
