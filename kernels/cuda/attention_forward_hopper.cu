@@ -4,10 +4,9 @@
 //
 // Blocks stay on their multiprocessor and take tile after tile: a head's 192 queries of a slot,
 // wherever documents begin and end in them. Three warpgroups have 64 queries each and go at their
-// own pace, so that one multiplies while the others are at their softmax. Of the fourth, one warp
-// takes the next tile and looks up which keys its queries see, one starts the copies of queries and
-// one those of keys and values. A step has 128 keys; a warpgroup leaves out those halves of it of
-// which none of its queries sees a key.
+// own pace, so that one multiplies while the others are at their softmax. The fourth keeps tiles,
+// queries, keys and values coming (attention_forward_hopper.cuh). A step has 128 keys; a warpgroup
+// leaves out those halves of it of which none of its queries sees a key.
 //
 // Which block takes which tile varies from run to run, what becomes of a tile does not.
 //
@@ -20,6 +19,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/attention_common.cuh"
+#include "kernels/cuda/attention_forward_hopper.cuh"
 #include "kernels/cuda/attention_forward_hopper.h"
 #include "kernels/cuda/attention_wgmma.cuh"
 #include "kernels/cuda/hopper.cuh"
@@ -29,201 +29,14 @@
 namespace kernels::cuda {
 namespace {
 
-constexpr int kDim = 128;
-constexpr int kGroup = 128;        // threads of a warpgroup
-constexpr int kGroups = 3;         // warpgroups that multiply
-constexpr int kGroupQueries = 64;  // of each
-constexpr int kQueries = kGroups * kGroupQueries;
-constexpr int kKeys = 128;  // of a step
-constexpr int kHalf = kKeys / 2;
-constexpr int kThreads = (kGroups + 1) * kGroup;
-constexpr int kWarps = kGroups * kGroup / kWarp;  // that multiply
-constexpr int kRegisters = 160, kCopyRegisters = 32;
-static_assert(kGroup * (kGroups * kRegisters + kCopyRegisters) <= 65536);
-
-// Places in shared memory. Keys and values take turns in theirs. Queries have one to spare.
-constexpr int kQueryPlaces = kGroups + 1, kKeyPlaces = 5, kTables = 3;
-constexpr int kColumns = 64;  // of a row's part: 128 bytes, the swizzle's width
-constexpr int kQueryPart = kGroupQueries * kColumns * 2, kQueryBytes = kGroupQueries * kDim * 2;
-constexpr int kKeyPart = kKeys * kColumns * 2, kKeyBytes = kKeys * kDim * 2;
-constexpr int kSwizzleAlignment = 1024;
-
-// A tile, and what each of its queries sees.
-struct Table {
-  int first_query;      // -1: there is no more tile
-  int head, slot, end;  // end: of the keys, a multiple of 64 from the first query on
-  int first_key[kQueries];
-
-  __device__ int Steps() const { return (end - first_key[0] + kKeys - 1) / kKeys; }
-};
-
-struct alignas(kSwizzleAlignment) Shared {
-  uint8_t q[kQueryPlaces][kQueryBytes];
-  uint8_t keys[kKeyPlaces][kKeyBytes];
-  Table tables[kTables];
-  uint64_t q_full[kQueryPlaces], q_empty[kQueryPlaces];
-  uint64_t keys_full[kKeyPlaces], keys_empty[kKeyPlaces];
-  uint64_t table_full[kTables], table_empty[kTables];
-};
-constexpr int kSharedBytes = sizeof(Shared);
-static_assert(kSharedBytes <= 227 * 1024);
-
-struct Problem {
-  AttentionProblem attention;
-  int row_tiles, tiles;
-  int* next;  // tiles taken beside each block's first
-};
-
-// One of a ring's places and how often it came round, modulo 2.
-template <int places>
-struct Place {
-  int index = 0;
-  uint32_t parity = 0;
-
-  __device__ __forceinline__ void Advance() {
-    if (++index == places) {
-      index = 0;
-      parity ^= 1;
-    }
-  }
-};
-
-__device__ __forceinline__ void Arrive(uint64_t& barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(SharedOffset(&barrier)) : "memory");
-}
-__device__ __forceinline__ void WaitFull(uint64_t& barrier, uint32_t parity) {
-  WaitForPhase(SharedOffset(&barrier), parity);
-}
-__device__ __forceinline__ void WaitEmpty(uint64_t& barrier, uint32_t parity) {
-  WaitForPhase(SharedOffset(&barrier), parity ^ 1);
-}
-
-// The first boundary behind a token, which is one of low ... high.
-__device__ __forceinline__ int FirstBehind(const int32_t* boundaries, int low, int high,
-                                           int token) {
-  while (low < high) {
-    const int middle = (low + high) / 2;
-    if (__ldg(boundaries + middle) <= token) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
-}
-
-// One warp.
-__device__ __forceinline__ void FillTable(const AttentionProblem& problem, int row_tiles, int tile,
-                                          Table& table) {
-  const int lane = threadIdx.x % kWarp;
-  const int row_tile = tile / problem.heads;
-  const int slot = row_tile / row_tiles;
-  const int first = row_tile % row_tiles * kQueries;
-  const int rows = min(problem.tokens - first, kQueries);
-  const int32_t* boundaries = problem.boundaries + int64_t{slot} * problem.boundary_count;
-  // Half of the lanes search for the tile's first query, half for its last.
-  const int found = FirstBehind(boundaries, 1, problem.boundary_count - 1,
-                                lane < kWarp / 2 ? first : first + rows - 1);
-  const int low = __shfl_sync(0xffffffffu, found, 0);
-  const int high = __shfl_sync(0xffffffffu, found, kWarp - 1);
-#pragma unroll
-  for (int i = 0; i < kQueries; i += kWarp) {
-    const int query = first + i + lane;
-    // Queries behind the slot's end see themselves: as finite as any, and never stored.
-    int first_key = query;
-    if (query < problem.tokens) {
-      first_key = max(__ldg(boundaries + FirstBehind(boundaries, low, high, query) - 1),
-                      query - query % problem.window_block - problem.window_reach);
-    }
-    table.first_key[i + lane] = first_key;
-  }
-  if (lane == 0) {
-    table.first_query = first;
-    table.head = tile % problem.heads;
-    table.slot = slot;
-    table.end = first + (rows + kHalf - 1) / kHalf * kHalf;
-  }
-}
-
-// One warp: the block's tiles, heads fastest, so that tiles at work share keys.
-__device__ void TakeTiles(const Problem& problem, Shared& shared) {
-  const int lane = threadIdx.x % kWarp;
-  Place<kTables> place;
-  for (int tile = blockIdx.x;; place.Advance()) {
-    const bool any = tile < problem.tiles;
-    int next = 0;
-    if (any && lane == 0) next = gridDim.x + atomicAdd(problem.next, 1);
-    WaitEmpty(shared.table_empty[place.index], place.parity);
-    Table& table = shared.tables[place.index];
-    if (any) {
-      FillTable(problem.attention, problem.row_tiles, tile, table);
-    } else if (lane == 0) {
-      table.first_query = -1;
-    }
-    __syncwarp();
-    if (lane == 0) Arrive(shared.table_full[place.index]);
-    if (!any) return;
-    tile = __shfl_sync(0xffffffffu, next, 0);
-  }
-}
-
-// Tokens [token, + the box's rows) of a head, in two parts of 64 columns.
-__device__ __forceinline__ void LoadTokens(const CUtensorMap& map, uint8_t* to, int part,
-                                           uint64_t& barrier, int head, int token, int slot) {
-  ArriveExpecting(SharedOffset(&barrier), 2 * part);
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    LoadSlotBox(map, SharedOffset(to + i * part), SharedOffset(&barrier),
-                head * kDim + i * kColumns, token, slot);
-  }
-}
-
-// One thread.
-__device__ void CopyQueries(const CUtensorMap& q, Shared& shared) {
-  Place<kTables> table_place;
-  Place<kQueryPlaces> place;
-  for (;; table_place.Advance()) {
-    WaitFull(shared.table_full[table_place.index], table_place.parity);
-    const Table& table = shared.tables[table_place.index];
-    const int first = table.first_query, head = table.head, slot = table.slot;
-    if (first < 0) return;
-    Arrive(shared.table_empty[table_place.index]);
-    for (int i = 0; i < kGroups; ++i, place.Advance()) {
-      WaitEmpty(shared.q_empty[place.index], place.parity);
-      LoadTokens(q, shared.q[place.index], kQueryPart, shared.q_full[place.index], head,
-                 first + i * kGroupQueries, slot);
-    }
-  }
-}
-
-// One thread. Steps end where the tile does; the first may begin before the slot, where the copy
-// engine gives zeros, as it does behind the slot's end.
-__device__ void CopyKeys(const CUtensorMap& k, const CUtensorMap& v, Shared& shared) {
-  Place<kTables> table_place;
-  Place<kKeyPlaces> place;
-  for (;; table_place.Advance()) {
-    WaitFull(shared.table_full[table_place.index], table_place.parity);
-    const Table& table = shared.tables[table_place.index];
-    if (table.first_query < 0) return;
-    const int head = table.head, slot = table.slot, end = table.end, steps = table.Steps();
-    Arrive(shared.table_empty[table_place.index]);
-    for (int key = end - steps * kKeys; key < end; key += kKeys) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i, place.Advance()) {
-        WaitEmpty(shared.keys_empty[place.index], place.parity);
-        LoadTokens(i == 0 ? k : v, shared.keys[place.index], kKeyPart,
-                   shared.keys_full[place.index], head, key, slot);
-      }
-    }
-  }
-}
+using namespace forward_hopper;  // NOLINT
 
 // Of a thread's two rows g and g + 8 of its warp: outputs and running softmax so far. Columns are
 // those of a product (attention_wgmma.cuh).
 struct Rows {
   float o[kDim / 2];
-  float max[2];  // of q . k; equal in the four threads of a row
-  float sum[2];  // of this thread's columns
+  float shift[2];  // what is taken off q . k: near its maximum; equal in the four threads of a row
+  float sum[2];    // of this thread's columns
 };
 
 // Scores of keys that a query does not see become -infinity. `first` and `query` are numbers of
@@ -238,23 +51,42 @@ __device__ __forceinline__ void Mask(float (&s)[keys / 2], int half, int first, 
 #pragma unroll
   for (int e = 0; e < 2; ++e) sees[e] = below(query - e + 1) & ~below(first - e);
 #pragma unroll
-  for (int j = 0; j < keys / 8; ++j) {
+  for (int e = 0; e < 2; ++e) {
+    // A few bits at a time: the compiler moves those to predicates at once.
+    constexpr int kBits = 8;
 #pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      float& score = s[4 * j + 2 * half + e];
-      score = sees[e] >> j & 1 ? score : -INFINITY;
+    for (int begin = 0; begin < keys / 8; begin += kBits) {
+      const uint32_t bits = sees[e] >> begin;
+#pragma unroll
+      for (int j = begin; j < begin + kBits && j < keys / 8; ++j) {
+        float& score = s[4 * j + 2 * half + e];
+        score = (bits & 1u << (j - begin)) != 0 ? score : -INFINITY;
+      }
     }
   }
 }
 
-// Scores become exp(scale (score - max)), their sums and maxima go into `rows`, and the output so
-// far is scaled to the new maxima. A row that has seen no key yet has maximum -infinity.
+// By how many powers of two a probability may exceed 1 before the row's shift follows its maximum.
+constexpr float kSlack = 8;
+
+__device__ __forceinline__ void MaxOfRows(float (&max)[2]) {
+#pragma unroll
+  for (int lanes = 1; lanes <= 2; lanes *= 2) {
+#pragma unroll
+    for (float& m : max) m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, lanes));
+  }
+}
+
+// Scores become exp(scale (score - shift)), their sums go into `rows`. The shift follows the
+// maximum only when it must, so that the outputs so far are seldom to be scaled; before the `first`
+// step there are none. A row that has seen no key yet has shift -infinity.
 template <int keys>
-__device__ __forceinline__ void Softmax(float scale_log2, float (&s)[keys / 2], Rows& rows) {
+__device__ __forceinline__ void Softmax(float scale_log2, bool first, float (&s)[keys / 2],
+                                        Rows& rows) {
   float max[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    float most[2] = {rows.max[half], rows.max[half]};  // of even and odd columns: shorter chains
+    float most[2] = {-INFINITY, -INFINITY};  // of even and odd columns: shorter chains
 #pragma unroll
     for (int j = 0; j < keys / 8; ++j) {
 #pragma unroll
@@ -262,17 +94,31 @@ __device__ __forceinline__ void Softmax(float scale_log2, float (&s)[keys / 2], 
     }
     max[half] = fmaxf(most[0], most[1]);
   }
+  MaxOfRows(max);
+  bool follows[2];
 #pragma unroll
-  for (int lanes = 1; lanes <= 2; lanes *= 2) {
+  for (int half = 0; half < 2; ++half) {
+    follows[half] = (max[half] - rows.shift[half]) * scale_log2 > kSlack;
+  }
+  if (__any_sync(0xffffffffu, follows[0] || follows[1])) {
 #pragma unroll
-    for (float& m : max) m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, lanes));
+    for (int half = 0; half < 2; ++half) {
+      if (!follows[half]) max[half] = rows.shift[half];
+      const float shrink = follows[half] ? Exp2((rows.shift[half] - max[half]) * scale_log2) : 1.0f;
+      rows.shift[half] = max[half];
+      rows.sum[half] *= shrink;
+      if (first) continue;
+#pragma unroll
+      for (int j = 0; j < kDim / 8; ++j) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) rows.o[4 * j + 2 * half + e] *= shrink;
+      }
+    }
   }
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const float shift = max[half] == -INFINITY ? 0.0f : max[half] * scale_log2;
-    const float shrink = Exp2(rows.max[half] * scale_log2 - shift);
-    rows.max[half] = max[half];
-    float sum[2] = {rows.sum[half] * shrink, 0};
+    const float shift = rows.shift[half] == -INFINITY ? 0.0f : rows.shift[half] * scale_log2;
+    float sum[2] = {rows.sum[half], 0};
 #pragma unroll
     for (int j = 0; j < keys / 8; ++j) {
 #pragma unroll
@@ -283,11 +129,6 @@ __device__ __forceinline__ void Softmax(float scale_log2, float (&s)[keys / 2], 
       }
     }
     rows.sum[half] = sum[0] + sum[1];
-#pragma unroll
-    for (int j = 0; j < kDim / 8; ++j) {
-#pragma unroll
-      for (int e = 0; e < 2; ++e) rows.o[4 * j + 2 * half + e] *= shrink;
-    }
   }
 }
 
@@ -297,6 +138,7 @@ struct Consumer {
   const int* first_key;    // of the warp's queries
   uint32_t q;
   uint64_t* q_empty;
+  bool first;  // no step yet: `o` is not set
   float scale_log2;
   Place<kKeyPlaces> place;
 };
@@ -340,7 +182,7 @@ __device__ __forceinline__ void Attend(int key, int skipped, Consumer& at, Share
       Mask<keys>(s, half, at.first_key[row] - origin, at.query + row - origin);
     }
   }
-  Softmax<keys>(at.scale_log2, s, rows);
+  Softmax<keys>(at.scale_log2, at.first, s, rows);
   uint32_t p[keys / 16][4];
 #pragma unroll
   for (int i = 0; i < keys / 4; ++i) p[i / 4][i % 4] = PackPair(s[2 * i], s[2 * i + 1]);
@@ -349,9 +191,10 @@ __device__ __forceinline__ void Attend(int key, int skipped, Consumer& at, Share
   BeginProducts();
 #pragma unroll
   for (int i = 0; i < keys / 16; ++i) {
-    MultiplyValues(rows.o, p[i], DescriptorAt(v, i * 16 * kColumns * 2));
+    MultiplyValues(rows.o, p[i], DescriptorAt(v, i * 16 * kColumns * 2), !at.first || i > 0);
   }
   EndGroup();
+  at.first = false;
   WaitForProducts<0>();
   KeepBehind(rows.o);
   Free(at, shared);
@@ -373,10 +216,18 @@ __device__ __noinline__ void RepeatRow(const AttentionProblem& problem, int64_t 
   for (int e = 0; e < 4; ++e) problem.o[q_at + column + e] = Round(o[e]);
 }
 
+// Neighbouring lanes t and t + 1 hold columns 2 t ... 2 t + 3 of two 8-column chunks, two columns
+// a chunk each. Now each holds four columns of one: the even lane of the first chunk.
+__device__ __forceinline__ void Exchange(uint32_t& first, uint32_t& second, bool odd) {
+  const uint32_t got = __shfl_xor_sync(0xffffffffu, odd ? first : second, 1);
+  first = odd ? got : first;
+  second = odd ? second : got;
+}
+
 // Writes the warp's rows. Where another document's value is not finite, 0 times it has made rows
 // not finite that do not see it: these are computed again.
 __device__ __forceinline__ void Store(const AttentionProblem& problem, const Table& table,
-                                      const Consumer& at, Rows& rows) {
+                                      const Consumer& at, const Rows& rows) {
   const AttentionHead head(problem, table.slot, table.head);
   const int lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
   float lse[2];
@@ -388,24 +239,21 @@ __device__ __forceinline__ void Store(const AttentionProblem& problem, const Tab
     float sum = rows.sum[half];
     sum += __shfl_xor_sync(0xffffffffu, sum, 1);
     sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-    lse[half] = rows.max[half] * problem.scale + logf(sum);
+    lse[half] = rows.shift[half] * problem.scale + logf(sum);
     if (t == 0 && inside) problem.lse[head.row_offset + query] = lse[half];
     const float inverse = 1.0f / sum;
-    float zero = 0;
-    BF16* const to = problem.o + head.offset + int64_t{query} * head.stride + 8 * t;
+    __nv_bfloat162 zero = Pair(0);
+    BF16* const to = problem.o + head.offset + int64_t{query} * head.stride + t % 2 * 8 + t / 2 * 4;
 #pragma unroll
-    for (int i = 0; i < kDim / 32; ++i) {
-      uint32_t v[4];
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const float* o = &rows.o[4 * (4 * i + j) + 2 * half];
-        zero = fmaf(o[0], 0.0f, fmaf(o[1], 0.0f, zero));
-        v[j] = PackPair(o[0] * inverse, o[1] * inverse);
-      }
-      Transpose4(v, t);
-      StoreIf(inside, to + 32 * i, v);
+    for (int i = 0; i < kDim / 16; ++i) {
+      const float* o = &rows.o[8 * i + 2 * half];
+      uint2 v = {PackPair(o[0] * inverse, o[1] * inverse),
+                 PackPair(o[4] * inverse, o[5] * inverse)};
+      zero = __hfma2(Pair(v.x), Pair(0), __hfma2(Pair(v.y), Pair(0), zero));
+      Exchange(v.x, v.y, t % 2);
+      if (inside) *reinterpret_cast<uint2*>(to + 16 * i) = v;
     }
-    again[half] = __ballot_sync(0xffffffffu, inside && zero != 0);
+    again[half] = __ballot_sync(0xffffffffu, inside && (Bits(zero) & 0x7fff7fff) != 0);
   }
   if ((again[0] | again[1]) == 0) return;
   __syncwarp();  // orders the stores of a row
@@ -439,11 +287,10 @@ __device__ __forceinline__ void Consume(const AttentionProblem& problem, Shared&
     at.q = SharedOffset(shared.q[q_place]);
     at.q_empty = &shared.q_empty[q_place];
     Rows rows;
-#pragma unroll
-    for (float& o : rows.o) o = 0;
+    at.first = true;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      rows.max[half] = -INFINITY;
+      rows.shift[half] = -INFINITY;
       rows.sum[half] = 0;
     }
     WaitFull(shared.q_full[q_place], piece / kQueryPlaces % 2);
@@ -470,19 +317,6 @@ __device__ __forceinline__ void Consume(const AttentionProblem& problem, Shared&
     __syncwarp();
     if (threadIdx.x % kWarp == 0) Arrive(shared.table_empty[table_place.index]);
   }
-}
-
-__device__ __forceinline__ void InitBarriers(Shared& shared) {
-  const auto init = [](auto& barriers, int arrivals) {
-    for (uint64_t& barrier : barriers) InitBarrier(SharedOffset(&barrier), arrivals);
-  };
-  init(shared.q_full, 1);
-  init(shared.q_empty, kGroup / kWarp);
-  init(shared.keys_full, 1);
-  init(shared.keys_empty, kWarps);
-  init(shared.table_full, 1);
-  init(shared.table_empty, kWarps + 2);  // and the two threads that start copies
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
 // Unused where the kernel is a trap.

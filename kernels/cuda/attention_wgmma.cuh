@@ -64,11 +64,12 @@ __device__ __forceinline__ void MultiplyScores(float (&c)[32], uint64_t q, uint6
       : "memory");
 }
 
-// c += p v, 64 x 128 x 16. v is [16][128] in shared memory; p are the thread's values
-// (g, 2t), (g + 8, 2t), (g, 2t + 8), (g + 8, 2t + 8), each with the next column.
-__device__ __forceinline__ void MultiplyValues(float (&c)[64], const uint32_t (&p)[4], uint64_t v) {
+// c = p v + (add ? c : 0), 64 x 128 x 16. v is [16][128] in shared memory; p are the thread's
+// values (g, 2t), (g + 8, 2t), (g, 2t + 8), (g + 8, 2t + 8), each with the next column.
+__device__ __forceinline__ void MultiplyValues(float (&c)[64], const uint32_t (&p)[4], uint64_t v,
+                                               bool add) {
   asm volatile(
-      "{\n.reg .pred p;\nsetp.eq.b32 p, 0, 0;\n"
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
@@ -76,7 +77,7 @@ __device__ __forceinline__ void MultiplyValues(float (&c)[64], const uint32_t (&
       "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
       "}, {%64, %65, %66, %67}, %68, p, 1, 1, 1;\n}"
       : KERNELS_SUMS_32(0), KERNELS_SUMS_32(32)
-      : "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]), "l"(v)
+      : "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]), "l"(v), "r"(static_cast<int>(add))
       : "memory");
 }
 
