@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <random>
 #include <sstream>
 #include <thread>
 #include <vector>
@@ -66,6 +67,7 @@ class ProgressExchangeTest : public testing::Test {
     where.job = "exchange";
     const auto met = Rendezvous::Meet(where, absl::Seconds(20));
     if (!met.ok()) return 3;
+    std::ofstream(MetPath(rank)) << rank;
     FlightRecord record(rank);
     record.Finish(record.Start("all_reduce(first, f32 x 1, sum)", 4));
     body(rank, record, **met);
@@ -78,6 +80,7 @@ class ProgressExchangeTest : public testing::Test {
     return rename((path + ".part").c_str(), path.c_str()) == 0 ? 0 : 4;
   }
 
+  std::string MetPath(int rank) const { return absl::StrCat(folder_, "/met", rank); }
   std::string ReportPath(int rank) const { return absl::StrCat(folder_, "/report", rank); }
   void Await(int rank) {
     int status = 0;
@@ -125,6 +128,35 @@ TEST_F(ProgressExchangeTest, C4_AKilledRankIsLost) {
     ExpectInReport(rank, "rank 1 is gone");
     ExpectInReport(rank, "  rank 1 is lost");
     ExpectInReport(rank, "  rank 3 started 1 all_gather(w, bf16 x 8), 16 bytes");
+  }
+}
+
+// A rank that was never there is another case: rendezvous_test.cc.
+TEST_F(ProgressExchangeTest, C4_ARankKilledAtARandomTime) {
+  std::mt19937 random(1);
+  for (int trial = 0; trial < 20; ++trial) {
+    const int killed = static_cast<int>(random() % 4);
+    const auto after = std::chrono::microseconds(random() % 30'000);
+    Start(4, [](int, FlightRecord& record, Rendezvous& rendezvous) {
+      while (rendezvous.Poll().ok()) record.Finish(record.Start("all_reduce(x, f32 x 1, sum)", 4));
+    });
+    while (access(MetPath(killed).c_str(), F_OK) != 0) Sleep(absl::Milliseconds(1));
+    std::this_thread::sleep_for(after);
+    const double start = Now();
+    kill(processes_[killed], SIGKILL);
+    for (int rank = 0; rank < 4; ++rank) {
+      if (rank != killed) Await(rank);
+    }
+    EXPECT_LT(Now() - start, 10) << "trial " << trial;
+    for (int rank = 0; rank < 4; ++rank) {
+      if (rank != killed) ExpectInReport(rank, absl::StrCat("  rank ", killed, " is lost"));
+    }
+    waitpid(processes_[killed], nullptr, 0);
+    processes_.clear();
+    for (int rank = 0; rank < 4; ++rank) {
+      remove(MetPath(rank).c_str());
+      remove(ReportPath(rank).c_str());
+    }
   }
 }
 
