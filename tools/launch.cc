@@ -1,9 +1,10 @@
-// Starts the ranks of a job on this machine, where there is no mpirun or torchrun:
+// Starts the ranks of a job on this machine, where there is no torchrun or mpirun:
 //
 //   bazel run --config=nccl //tools:launch -- --nproc=8 //tools:track1 --preset=full ...
 //   bazel-bin/tools/launch --nproc=8 bazel-bin/tools/track1 --preset=full ...
 //
-// launch_job.h says what it does with them. Only for programs with one process a rank.
+// launch_job.h says what it does with them. For programs whose ranks are processes that need no
+// launcher of their own: those of the nccl backend, not those of mpi.
 
 #include <unistd.h>
 
