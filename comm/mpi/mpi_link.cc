@@ -67,7 +67,9 @@ void MpiLink::Close() {
   leaving_ = true;
   launched_.notify_all();
   changed_.wait(lock, [&] { return mpi_ended_ || !failure_.ok(); });
-  const bool ended = changed_.wait_for(lock, kCallPatience, [&] { return mpi_ended_; });
+  // While MPI starts its thread may wait for a rank that is lost.
+  const bool ended =
+      connected_ ? changed_.wait_for(lock, kCallPatience, [&] { return mpi_ended_; }) : mpi_ended_;
   lock.unlock();
   watcher_.join();
   ended ? mpi_thread_.join() : mpi_thread_.detach();
