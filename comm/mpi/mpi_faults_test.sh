@@ -10,11 +10,21 @@ source tools/build/mpi_env.sh
 
 export CODES="$TMPDIR"
 # Each rank's own exit code. mpirun is not to end the ranks that are to notice by themselves.
-timeout --kill-after=5 50 "${mpirun[@]}" --enable-recovery -n 3 bash -c '
+"${mpirun[@]}" --enable-recovery -n 3 bash -c '
   code=0
   "$0" "$1" || code=$?
   echo "$code" > "$CODES/rank$OMPI_COMM_WORLD_RANK"
-' "$program" "$fault" || true
+' "$program" "$fault" &
+job=$!
+
+all_ended() { [[ -s "$CODES/rank0" && -s "$CODES/rank1" && -s "$CODES/rank2" ]]; }
+for ((tries = 0; tries < 400; ++tries)); do
+  ! all_ended || break
+  sleep 0.1
+done
+# It may wait for a rank that was lost before mpirun knew it.
+kill "$job" 2> /dev/null || true
+wait "$job" || true
 
 for rank in 0 1 2; do
   want=0

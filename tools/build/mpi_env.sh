@@ -14,6 +14,9 @@ export OMPI_MCA_oob_tcp_if_include=lo         # a sandbox has only loopback
 export OMPI_MCA_hwloc_base_binding_policy=none
 export OMPI_MCA_rmaps_base_oversubscribe=1
 export OMPI_MCA_mpi_yield_when_idle=1
+# mpirun ends the other ranks when one has died: on a busy machine they need longer than a second
+# between its two signals to end by themselves.
+export OMPI_MCA_odls_base_sigkill_timeout=3
 export OMP_NUM_THREADS=1
 # Open MPI itself leaks a little at exit.
 export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
