@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "comm/checking.h"
+#include "comm/engine_suite.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_backend.h"
 
@@ -77,6 +78,18 @@ TEST_F(NcclTest, C1_OneRankCopies) {
     EXPECT_TRUE(comm->AllGather("d", y.get(), x.get(), queue).Wait(queue).ok());
     EXPECT_EQ(OnHost(x.get()), want);
     EXPECT_TRUE(comm->Barrier("e").ok());
+  }
+}
+
+// What all engines have to do, of the only rank.
+TEST_F(NcclTest, C1_OneRankPassesTheSuite) {
+  const auto comm = MakeNccl(ProcessRank(), 0, absl::Seconds(1));
+  ASSERT_TRUE(comm.ok()) << comm.status();
+  for (const auto* cases : {&CollectiveCases(), &RankOrderCases()}) {
+    for (const EngineCase& test : *cases) {
+      SCOPED_TRACE(test.name);
+      test.run({**comm, *queue_, *backend_});
+    }
   }
 }
 

@@ -34,7 +34,8 @@ absl::Status RunRanks(
   // The communicator's own end waits for the others too, but cannot say that one of them is lost.
   // Not compared among the ranks: that takes a queue, and the run's is gone.
   if (status.ok()) status = engine->Barrier("the end of the run");
-  if (!status.ok()) comm->Abort(status);
+  // All ranks agree on an interrupt, and leave in good order.
+  if (!status.ok() && !absl::IsCancelled(status)) comm->Abort(status);
   return status;
 }
 
