@@ -2,9 +2,11 @@
 
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
 #include "tools/trainer/run_trace.h"
 #include "tools/trainer/test_run.h"
@@ -29,11 +31,11 @@ TrainConfig Full(const std::string& record) {
 // Of the row that sums all up: its exposed ms.
 double Exposed(const std::string& text) {
   const size_t row = text.find("\nall ") + 1;
-  const std::string line = text.substr(row, text.find('\n', row) - row);
-  const size_t hidden = line.find_last_of(' '), end = line.find_last_not_of(' ', hidden);
-  const size_t begin = line.find_last_of(' ', end);
+  const std::vector<std::string> columns =
+      absl::StrSplit(text.substr(row, text.find('\n', row) - row), ' ', absl::SkipEmpty());
+  CHECK_EQ(columns.size(), 7u) << text;  // "all", then numbers
   double value = -1;
-  CHECK(absl::SimpleAtod(line.substr(begin + 1, end - begin), &value)) << line;
+  CHECK(absl::SimpleAtod(columns[4], &value)) << columns[4];
   return value;
 }
 

@@ -1,7 +1,9 @@
 #include "tools/trainer/comm_times.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 
@@ -15,20 +17,40 @@ void Add(const CollectiveTimes& times, CollectiveTimes* sum) {
   sum->bytes += times.bytes;
   sum->total_ms += times.total_ms;
   sum->exposed_ms += times.exposed_ms;
+  sum->late_ms += times.late_ms;
 }
 
 std::string RowText(const CollectiveTimes& row) {
-  return absl::StrFormat("%-14s %-28s %6.1f %13.0f %9.3f %11.3f %10.3f\n", row.collective,
-                         row.label, row.calls, row.bytes, row.total_ms, row.exposed_ms,
+  return absl::StrFormat("%-14s %-28s %6.1f %13.0f %9.3f %11.3f %8.3f %10.3f\n", row.collective,
+                         row.label, row.calls, row.bytes, row.total_ms, row.exposed_ms, row.late_ms,
                          row.hidden_ms());
 }
 
 Json RowJson(const CollectiveTimes& row) {
-  return {{"calls", row.calls},
-          {"bytes", row.bytes},
-          {"total_ms", row.total_ms},
-          {"exposed_ms", row.exposed_ms},
-          {"hidden_ms", row.hidden_ms()}};
+  return {{"calls", row.calls},           {"bytes", row.bytes},     {"total_ms", row.total_ms},
+          {"exposed_ms", row.exposed_ms}, {"late_ms", row.late_ms}, {"hidden_ms", row.hidden_ms()}};
+}
+
+// When the last rank made each call of a step, by the step and the number of the call in it.
+using Arrivals = std::map<std::pair<int64_t, size_t>, double>;
+
+Arrivals ArrivalsOf(const std::vector<TracedStep>& steps) {
+  Arrivals arrivals;
+  for (const TracedStep& step : steps) {
+    for (size_t i = 0; i < step.collectives.size(); ++i) {
+      double& last = arrivals.try_emplace({step.step, i}, 0.0).first->second;
+      last = std::max(last, step.collectives[i].begin_s);
+    }
+  }
+  return arrivals;
+}
+
+// The part of a span's exposed time that lies before `arrival`.
+double LateSeconds(const CollectiveSpan& span, double arrival) {
+  const auto before = [arrival](double begin, double end) {
+    return std::max(0.0, std::min(end, arrival) - begin);
+  };
+  return before(span.begin_s, span.launched_s) + before(span.wait_s, span.end_s);
 }
 
 }  // namespace
@@ -53,16 +75,19 @@ CommTimes SumCollectives(const std::vector<TracedStep>& steps) {
   CommTimes times;
   if (steps.empty()) return times;
   const double share = 1.0 / static_cast<double>(steps.size());
+  const Arrivals arrivals = ArrivalsOf(steps);
   std::set<int> ranks;
   for (const TracedStep& step : steps) {
     ranks.insert(step.rank);
     times.step_ms += share * 1e3 * (step.end_s - step.begin_s);
-    for (const CollectiveSpan& span : step.collectives) {
+    for (size_t i = 0; i < step.collectives.size(); ++i) {
+      const CollectiveSpan& span = step.collectives[i];
       CollectiveTimes& row = RowFor(span.name, span.label, &times);
       row.calls += share;
       row.bytes += share * static_cast<double>(span.bytes);
       row.total_ms += share * 1e3 * (span.end_s - span.begin_s);
       row.exposed_ms += share * 1e3 * span.exposed_s();
+      row.late_ms += share * 1e3 * LateSeconds(span, arrivals.at({step.step, i}));
     }
   }
   times.ranks = static_cast<int>(ranks.size());
@@ -82,7 +107,8 @@ std::string CollectivesTable(const CommTimes& times) {
 std::string CommTimesText(const CommTimes& times) {
   const double exposed_ms = times.Total().exposed_ms;
   return absl::StrFormat(
-      "collectives of a step, mean of %d traced steps of %d ranks; exposed: the queue waited\n"
+      "collectives of a step, mean of %d traced steps of %d ranks; exposed: the queue waited; "
+      "late: of that, for a slower rank's call\n"
       "%sexposed: %.1f %% of a traced step of %.1f ms",
       times.steps, times.ranks, CollectivesTable(times),
       100 * exposed_ms / std::max(times.step_ms, 1e-9), times.step_ms);

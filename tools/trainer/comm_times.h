@@ -19,6 +19,7 @@ struct CollectiveTimes {
   double bytes = 0;       // of the larger of input and output
   double total_ms = 0;    // from the call until the result could be used
   double exposed_ms = 0;  // of that, the queue waited: for the link, or for slower ranks
+  double late_ms = 0;     // of that, before the last of the traced ranks had made the call
   double hidden_ms() const { return total_ms - exposed_ms; }
 };
 
@@ -33,10 +34,12 @@ struct CommTimes {
 // The row of that collective and label, a new one at the end if there was none.
 CollectiveTimes& RowFor(const std::string& collective, const std::string& label, CommTimes* times);
 
+// Late is known only of ranks that were traced together, the threads of one process, whose clock is
+// one: of the others' lateness nothing is known, and it counts as the link's.
 CommTimes SumCollectives(const std::vector<TracedStep>& steps);
 
 // A table for people, one row for each of the collectives and one for all:
-//   collective      label          calls      bytes  total ms  exposed ms  hidden ms
+//   collective  label  calls  bytes  total ms  exposed ms  late ms  hidden ms
 std::string CollectivesTable(const CommTimes& times);
 // The table between what it is about and what the exposed time is a part of.
 std::string CommTimesText(const CommTimes& times);

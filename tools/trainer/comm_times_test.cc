@@ -86,6 +86,24 @@ TEST(CommTimes, AreMeansOverRanksAndSteps) {
   EXPECT_TRUE(SumCollectives({}).collectives.empty());
 }
 
+// Rank 1 does all 2 ms later: what rank 0 waits longer for than rank 1 is the other's lateness.
+TEST(CommTimes, LateIsWhatASlowerRankCosts) {
+  TracedStep slower = Step(1), faster = Step(0);
+  for (CollectiveSpan& span : slower.collectives) {
+    for (double* at : {&span.begin_s, &span.launched_s, &span.wait_s, &span.end_s}) *at += 2e-3;
+  }
+  for (CollectiveSpan& span : faster.collectives) span.end_s += 2e-3;
+  const CommTimes times = SumCollectives({faster, slower});
+  // The losses: begun at 10 and 12, so 2 ms of rank 0's 3 are late. The reduction of a: begun at 13
+  // and 15, launched at 14 on rank 0, 1 ms late; its wait begins when all are there.
+  EXPECT_NEAR(times.collectives[0].late_ms, 2 / 2.0, 1e-9);
+  EXPECT_NEAR(times.collectives[0].exposed_ms, (3 + 1) / 2.0, 1e-9);
+  EXPECT_NEAR(times.collectives[1].late_ms, 1 / 2.0, 1e-9);
+  EXPECT_NEAR(times.collectives[2].late_ms, 0, 1e-9);
+  // Alone nothing is known of others.
+  EXPECT_EQ(SumCollectives({faster}).Total().late_ms, 0);
+}
+
 TEST(StepPhases, GapsBelongToTheCollectiveBeforeOrToTheLaunchBehind) {
   const StepPhases phases = PhasesOf({Step(0)}, Facts());
   EXPECT_NEAR(phases.backward_ms_per_token, 10.0 / 20, 1e-9);
