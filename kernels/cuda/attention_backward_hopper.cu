@@ -2,164 +2,325 @@
 // attention_backward.cu (Dao et al., 2022), the way to run them Shah et al., 2024: products by
 // warpgroups out of shared memory, copies by a producer.
 //
-// Three kernels: delta and the tables of what a query and a key see; dq by query; dk and dv by
-// key. So p and ds are computed twice, seven products instead of five, and each gradient has one
-// writer and one order of summation. The other way, one kernel that adds dq to f32 sums in the
-// order of the key blocks, saves 4 d = 512 FLOPs for each key that a query sees and costs 4 bytes
-// read and written per element of dq and key block that the query sees: with 300 keys seen, five
-// blocks of 128 with their edges, 150 kFLOP, 0.3 ns of a multiprocessor-filling product at 500
-// TFLOP/s, against 5 kB, 1 ns of the level 2 cache, per query of a head. And blocks wait for
-// their turn. Only beyond some thousands of keys does it win.
+// One persistent kernel, whose items are dq of 128 queries of a head, or dk and dv of 128 keys. So
+// p and ds are computed twice, seven products instead of five, and each gradient has one writer
+// and one order of summation. The other way, items of keys alone that add dq to f32 sums in the
+// order of the keys, saves two products, 4 d = 512 FLOPs for each key that a query sees, and costs
+// 4 bytes read and written per element of dq and key block that the query sees: with 300 keys
+// seen, five blocks of 128 with their edges, 150 kFLOP, 0.3 ns of the whole chip's products at 500
+// TFLOP/s, against 5 kB, 1 ns of the level 2 cache, per query of a head. It also waits for turns.
+//
+// Items of the same tokens come close to each other, so that what one of them reads, the others
+// find in the level 2 cache. Items of queries also compute delta = rowsum(do * o) of their rows;
+// items of keys come late enough to find it in memory, and wait for it if not. Each waits for items
+// of lower number only, and blocks take items in rising order, so somebody can always go on. How
+// far dq and dk are from each other changes no bit of them.
 //
 // Registers decide the shape of the tiles: a warpgroup of 64 keys holds dk and dv, 64 + 64 a
 // thread, and two 64 x 64 products, 32 + 32.
 //
-// Global memory, bytes per token of a head: first kernel 2 d of o and do, query kernel 2 d of q, k,
-// v, do and dq, key kernel 2 d of q, k, v, do, dk and dv: 26 d. What windows let blocks read again
-// comes from the level 2 cache: 2 x 2 d a key for each 128 queries that see it, and the reverse.
+// Global memory, bytes per token of a head: 2 d of q, k, v, o, do, dq, dk and dv each, 16 d, and 4
+// of lse and delta. What windows let items read again comes from the level 2 cache.
 #include <algorithm>
 
 #include "kernels/cuda/attention_backward_hopper.cuh"
 #include "kernels/cuda/attention_backward_hopper.h"
+#include "kernels/cuda/attention_backward_hopper_key.cuh"
+#include "kernels/cuda/attention_backward_hopper_query.cuh"
 #include "kernels/cuda/tensor_map.h"
 
 namespace kernels::cuda {
+namespace backward_hopper {
 namespace {
 
-using backward_hopper::kDim;
+// Percent of the blocks that take items of queries as long as there are any: somewhat more than
+// these need, as the other blocks wait for them and they wait for nobody.
+constexpr int kQueryShare = 46;
+// The step after whose copies the next item is taken. Their place was that of the first step's.
+constexpr int kTakeStep = kStages;
 
-constexpr int kTokensPerBlock = 4 * kAttentionThreads;  // of the tables
-constexpr int kLanes = kDim / 8;                        // that share a row
-constexpr int kRowsAtOnce = kAttentionThreads / kLanes;
-constexpr int kRowsPerThread = 4;
-
-// What the kernels pass on, in scratch.
-struct Workspace {
-  int32_t *first_key, *last_query;  // [slots, T]
-  int* counters;                    // 2
+// An item that was taken, and its steps.
+struct Taken {
+  int number;  // problem.items or more: there was none
+  int first_step, end_step;
 };
 
-// delta of some rows: [slots, T, heads] in the order of memory.
-__device__ __forceinline__ void Delta(const AttentionProblem& problem,
-                                      const AttentionGradPointers& grad, int block) {
-  const int64_t rows = int64_t{problem.slots} * problem.tokens * problem.heads;
-  const int64_t first =
-      int64_t{block} * kRowsAtOnce * kRowsPerThread + static_cast<int>(threadIdx.x) / kLanes;
-  const int lane = threadIdx.x % kLanes;
-  BF16x8 o[kRowsPerThread], do_[kRowsPerThread];
+// One thread: tells the consumers of the item and starts the copies of its own rows.
+template <bool kQuery>
+__device__ __forceinline__ void ProduceRows(const CUtensorMap (&maps)[2], const Problem& problem,
+                                            Taken& taken, const Shared& shared, int buffer) {
+  const Item<kQuery> item(problem, taken.number);
+  const int begin = item.begin(), end = item.end(problem);
+  const int32_t* table =
+      (kQuery ? problem.first_key : problem.last_query) + item.token_offset(problem);
+  const int middle = min(begin + kRows, end);
+  const int low = table[begin], low_end = table[middle - 1];
+  const int high = table[min(middle, end - 1)], high_end = table[end - 1];
+  taken.first_step = kQuery ? low / kRows * kRows : begin;
+  taken.end_step = kQuery ? end : high_end + 1;
+  const uint32_t header = shared.header + buffer * kHeaderBytes;
+  const int words[] = {taken.number, taken.first_step, taken.end_step, low, low_end,
+                       high,         high_end};
 #pragma unroll
-  for (int i = 0; i < kRowsPerThread; ++i) {
-    const int64_t row = first + i * kRowsAtOnce;
-    const int64_t at = (row < rows ? row : 0) * kDim + lane * 8;
-    o[i] = LoadStreaming8(problem.o + at);
-    do_[i] = Load8(grad.do_ + at);
+  for (int i = 0; i < 7; ++i) StoreShared(header + i * 4, words[i]);
+  const uint32_t full = shared.rows_full + buffer * 8;
+  ArriveExpecting(full, Shared::kRowsBytes);
+#pragma unroll
+  for (int i = 0; i < 2 * kConsumers; ++i) {
+    LoadTile(maps[i % 2], shared.rows + buffer * Shared::kRowsBytes + i * kTileBytes, full, item,
+             begin + i / 2 * kRows);
   }
-#pragma unroll
-  for (int i = 0; i < kRowsPerThread; ++i) {
-    float a[8], b[8];
-    Unpack(o[i], a);
-    Unpack(do_[i], b);
-    float sum = 0;
-#pragma unroll
-    for (int e = 0; e < 8; ++e) sum = fmaf(a[e], b[e], sum);
-    sum = WarpSum<kLanes>(sum);
-    const int64_t row = first + i * kRowsAtOnce;
-    if (lane == 0 && row < rows) {
-      const int head = static_cast<int>(row % problem.heads);
-      const int64_t token = row / problem.heads;
-      const int64_t slot = token / problem.tokens;
-      grad.delta[(slot * problem.heads + head) * problem.tokens + token % problem.tokens] = sum;
+}
+
+// One thread: takes the next item, unless the one before had a number of `last` or more.
+template <bool kQuery>
+__device__ __forceinline__ Taken Take(const Maps& maps, const Problem& problem, int before,
+                                      int last, const Shared& shared, Place<kBuffers>& buffer) {
+  Taken taken = {problem.items, 0, 0};
+  if (before < last) {
+    taken.number = atomicAdd(problem.counters + (kQuery ? kQueryCounter : kKeyCounter), 1);
+  }
+  WaitForPhase(shared.rows_empty + buffer.stage * 8, buffer.parity ^ 1);
+  if (taken.number < problem.items) {
+    ProduceRows<kQuery>(kQuery ? maps.queries : maps.keys, problem, taken, shared, buffer.stage);
+  } else {
+    StoreShared(shared.header + buffer.stage * kHeaderBytes, kStop);
+    Arrive(shared.rows_full + buffer.stage * 8);
+  }
+  buffer.Advance();
+  return taken;
+}
+
+// One thread: starts the copies of two tiles to a place of the ring, and of `queries` of lse and
+// delta from `at` on.
+template <bool kQuery>
+__device__ __forceinline__ void ProduceStep(const CUtensorMap& map0, const CUtensorMap& map1,
+                                            const Problem& problem, const Item<kQuery>& item,
+                                            int token0, int token1, int queries,
+                                            const Shared& shared, Place<kStages>& place) {
+  const uint32_t full = shared.full + place.stage * 8;
+  const uint32_t to = shared.ring + place.stage * Shared::kStageBytes;
+  WaitForPhase(shared.empty + place.stage * 8, place.parity ^ 1);
+  ArriveExpecting(full, Shared::kStageBytes + 2 * queries * 4);
+  LoadTile(map0, to, full, item, token0);
+  LoadTile(map1, to + kTileBytes, full, item, token1);
+  if constexpr (!kQuery) {
+    const int64_t at = item.row_offset(problem) + token0;
+    LoadValues(problem.lse + at, shared.lse + place.stage * kRows * 4, full, queries);
+    LoadValues(problem.delta + at, shared.delta + place.stage * kRows * 4, full, queries);
+  }
+  place.Advance();
+}
+
+// Until all warps have written delta of a block's queries.
+__device__ __forceinline__ void WaitForDelta(const Problem& problem, const Item<false>& item,
+                                             int block) {
+  const int* arrived =
+      problem.arrived + (item.slot * problem.heads + item.head) * problem.blocks + block;
+  int warps;
+  do {
+    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(warps) : "l"(arrived) : "memory");
+  } while (warps != kConsumerWarps);
+  // What was seen by ordinary loads comes before what the copy engine loads from here on.
+  asm volatile("fence.proxy.async;" ::: "memory");
+}
+
+// One thread. Items of one kind, until they are all given away or one's number is `last` or more.
+// The next item's rows are asked for as soon as the products of this one have begun, by which time
+// the buffer is free and there are steps enough to come.
+template <bool kQuery>
+__device__ __forceinline__ void Produce(const Maps& maps, const Problem& problem, int last,
+                                        const Shared& shared, Place<kStages>& place,
+                                        Place<kBuffers>& buffer) {
+  Taken next = Take<kQuery>(maps, problem, 0, last, shared, buffer);
+  while (next.number < problem.items) {
+    const Taken taken = next;
+    const Item<kQuery> item(problem, taken.number);
+    const int take_step = taken.first_step + kTakeStep * kRows;
+    if constexpr (kQuery) {
+      ProduceStep(maps.o, maps.o, problem, item, item.begin(), item.begin() + kRows, 0, shared,
+                  place);
+    }
+    for (int step = taken.first_step; step < taken.end_step; step += kRows) {
+      if constexpr (kQuery) {
+        ProduceStep(maps.keys[0], maps.keys[1], problem, item, step, step, 0, shared, place);
+      } else {
+        if (step % kItemRows == 0) WaitForDelta(problem, item, step / kItemRows);
+        ProduceStep(maps.queries[0], maps.queries[1], problem, item, step, step,
+                    min(kRows, problem.tokens - step), shared, place);
+      }
+      if (step == take_step) {
+        next = Take<kQuery>(maps, problem, taken.number, last, shared, buffer);
+      }
+    }
+    if (take_step >= taken.end_step) {
+      next = Take<kQuery>(maps, problem, taken.number, last, shared, buffer);
     }
   }
 }
 
+// One thread. Blocks are numbered as they start, so that of those at work there is always one that
+// takes all items of queries it can get, on which items of keys wait.
+__device__ void Produce(const Maps& maps, const Problem& problem, const Shared& shared) {
+  Place<kStages> place;
+  Place<kBuffers> buffer;
+  const int rank = atomicAdd(problem.counters + kBlockCounter, 1);
+  const bool of_queries = rank * kQueryShare % 100 < kQueryShare;
+  Produce<true>(maps, problem, of_queries ? problem.items : problem.first_items, shared, place,
+                buffer);
+  Produce<false>(maps, problem, problem.items, shared, place, buffer);
+}
+
+__device__ void Consume(const Problem& problem, const Shared& shared) {
+  const int lane = threadIdx.x % kWarp;
+  // The same in a warp, which the compiler cannot see of threadIdx.
+  const int warp = __shfl_sync(0xffffffffu, threadIdx.x / kWarp, 0);
+  Consumer consumer = {warp / 4, warp % 4, lane == 0, Place<kStages>(), Place<kBuffers>()};
+  for (;; consumer.buffer.Advance()) {
+    const Header header = NextHeader(shared, consumer);
+    if (header.number == kStop) break;
+    query_item::Consume(problem, Item<true>(problem, header.number), header, shared, consumer);
+  }
+  consumer.FreeRows(shared);
+  consumer.buffer.Advance();
+  for (;; consumer.buffer.Advance()) {
+    const Header header = NextHeader(shared, consumer);
+    if (header.number == kStop) break;
+    key_item::Consume(problem, Item<false>(problem, header.number), header, shared, consumer);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads, 1)
+    AttentionGradHopperKernel(const __grid_constant__ Maps maps,
+                              const __grid_constant__ Problem problem) {
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ __align__(kSwizzleAlignment) uint8_t memory[];
+  const Shared shared(SharedOffset(memory));
+  if (threadIdx.x == 0) {
+    for (int buffer = 0; buffer < kBuffers; ++buffer) {
+      InitBarrier(shared.rows_full + buffer * 8, 1);
+      InitBarrier(shared.rows_empty + buffer * 8, kConsumerWarps);
+    }
+    for (int stage = 0; stage < kStages; ++stage) {
+      InitBarrier(shared.full + stage * 8, 1);
+      InitBarrier(shared.empty + stage * 8, kConsumerWarps);
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    if (shared.rows % kSwizzleAlignment != 0) asm volatile("trap;");
+  }
+  __syncthreads();
+  if (threadIdx.x >= kConsumers * kGroup) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters));
+    if (threadIdx.x == kConsumers * kGroup) Produce(maps, problem, shared);
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));
+    Consume(problem, shared);
+  }
+#else
+  asm volatile("trap;");
+#endif
+}
+
+// What each token sees, and zeros where items are counted.
 template <bool kBlocks>
 __global__ void __launch_bounds__(kAttentionThreads)
-    PrepareKernel(const AttentionProblem problem, const AttentionGradPointers grad,
-                  const Workspace workspace, int table_blocks) {
+    TablesKernel(const AttentionProblem problem, int32_t* first_key, int32_t* last_query,
+                 int* counters, int counter_count) {
   __shared__ int32_t boundaries[kSharedBoundaries];
-  const int block = blockIdx.x;
-  if (block >= table_blocks) {
-    Delta(problem, grad, block - table_blocks);
-    return;
-  }
-  if (block == 0 && threadIdx.x < 2) workspace.counters[threadIdx.x] = 0;
-  const int per_slot = table_blocks / problem.slots;
-  const int slot = block / per_slot;
+  const int slot = blockIdx.y;
   const Documents<kBlocks> documents(problem, slot, boundaries);
-  const int begin = block % per_slot * kTokensPerBlock;
-  for (int i = threadIdx.x; i < kTokensPerBlock && begin + i < problem.tokens;
-       i += kAttentionThreads) {
-    const int64_t at = int64_t{slot} * problem.tokens + begin + i;
-    workspace.first_key[at] = documents.FirstKey(begin + i);
-    workspace.last_query[at] = documents.LastQuery(begin + i);
+  const int token = blockIdx.x * kAttentionThreads + threadIdx.x;
+  if (token < problem.tokens) {
+    const int64_t at = int64_t{slot} * problem.tokens + token;
+    first_key[at] = documents.FirstKey(token);
+    last_query[at] = documents.LastQuery(token);
+  }
+  const int thread = (slot * gridDim.x + blockIdx.x) * kAttentionThreads + threadIdx.x;
+  for (int i = thread; i < counter_count; i += gridDim.x * gridDim.y * kAttentionThreads) {
+    counters[i] = 0;
   }
 }
 
-void Prepare(const AttentionProblem& problem, const AttentionGradPointers& grad,
-             const Workspace& workspace, CudaQueue& queue) {
-  const int64_t rows = int64_t{problem.slots} * problem.tokens * problem.heads;
-  const int table_blocks =
-      problem.slots * static_cast<int>(CeilDiv(problem.tokens, kTokensPerBlock));
-  const int blocks = table_blocks + static_cast<int>(CeilDiv(rows, kRowsAtOnce * kRowsPerThread));
-  const auto kernel = problem.window_block == 1 ? PrepareKernel<false> : PrepareKernel<true>;
-  kernel<<<blocks, kAttentionThreads, 0, queue.stream()>>>(problem, grad, workspace, table_blocks);
-  CheckLaunch("PrepareKernel");
+// Whether the kernel was compiled for sm_90a: else it is a trap, which needs few registers.
+bool Compiled() {
+  cudaFuncAttributes attributes;
+  CUDA_CHECK(cudaFuncGetAttributes(&attributes, AttentionGradHopperKernel));
+  return attributes.numRegs > kProducerRegisters;
 }
 
-int64_t TableBytes(const AttentionProblem& problem) {
-  return CeilDiv(int64_t{problem.slots} * problem.tokens * 4, 256) * 256;
-}
+}  // namespace
+}  // namespace backward_hopper
 
-// Whether the chip is a Hopper and this was compiled for it.
-bool OnHopper() {
-  int device = 0, major = 0;
-  CUDA_CHECK(cudaGetDevice(&device));
-  CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  return major == 9 && backward_hopper::QueryGradCompiled();
+namespace {
+
+using backward_hopper::kDim;
+using backward_hopper::kItemRows;
+using backward_hopper::kRows;
+
+int64_t Aligned(int64_t bytes) { return CeilDiv(bytes, 256) * 256; }
+
+backward_hopper::Maps MakeMaps(const AttentionProblem& problem, const BF16* do_) {
+  const int64_t stride = int64_t{problem.heads} * kDim;
+  // The slot is a dimension of its own, so that behind its end there are zeros.
+  const auto map = [&](const BF16* data) {
+    return TensorMap<3>(data, {stride, problem.tokens, problem.slots},
+                        {stride, stride * problem.tokens}, {64, kRows, 1});
+  };
+  return {{map(problem.q), map(do_)}, {map(problem.k), map(problem.v)}, map(problem.o)};
 }
 
 }  // namespace
 
 bool AttentionGradHopperTakes(const AttentionProblem& problem) {
-  return problem.head_dim == kDim && OnHopper();
+  int device = 0, major = 0;
+  CUDA_CHECK(cudaGetDevice(&device));
+  CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  return problem.head_dim == kDim && major == 9 && backward_hopper::Compiled();
 }
 
 void LaunchAttentionGradHopper(const AttentionProblem& problem, const AttentionGradPointers& grad,
                                CudaQueue& queue) {
-  const int64_t table = TableBytes(problem);
-  char* scratch = static_cast<char*>(queue.Scratch(2 * table + 256));
-  const Workspace workspace = {reinterpret_cast<int32_t*>(scratch),
-                               reinterpret_cast<int32_t*>(scratch + table),
-                               reinterpret_cast<int*>(scratch + 2 * table)};
-  Prepare(problem, grad, workspace, queue);
+  const int blocks = static_cast<int>(CeilDiv(problem.tokens, kItemRows));
+  const int items = problem.slots * problem.heads * blocks;
+  const int counters = backward_hopper::kCounters + items;
+  const int64_t table = Aligned(int64_t{problem.slots} * problem.tokens * sizeof(int32_t));
+  char* scratch = static_cast<char*>(
+      queue.Scratch(2 * table + Aligned(counters * static_cast<int64_t>(sizeof(int)))));
+  const auto first_key = reinterpret_cast<int32_t*>(scratch);
+  const auto last_query = reinterpret_cast<int32_t*>(scratch + table);
+  const auto counter = reinterpret_cast<int*>(scratch + 2 * table);
+  const auto tables = problem.window_block == 1 ? backward_hopper::TablesKernel<false>
+                                                : backward_hopper::TablesKernel<true>;
+  const dim3 grid(static_cast<unsigned>(CeilDiv(problem.tokens, kAttentionThreads)), problem.slots);
+  tables<<<grid, kAttentionThreads, 0, queue.stream()>>>(problem, first_key, last_query, counter,
+                                                         counters);
+  CheckLaunch("TablesKernel");
 
-  const int64_t stride = int64_t{problem.heads} * kDim;
-  // The slot is a dimension of its own, so that behind its end there are zeros.
-  const auto map = [&](const BF16* data) {
-    return TensorMap<3>(data, {stride, problem.tokens, problem.slots},
-                        {stride, stride * problem.tokens}, {64, backward_hopper::kRows, 1});
-  };
-  const backward_hopper::Maps maps = {map(problem.q), map(problem.k), map(problem.v),
-                                      map(grad.do_)};
-  backward_hopper::Problem shared;
+  backward_hopper::Problem shared = {};
   shared.tokens = problem.tokens;
   shared.heads = problem.heads;
-  shared.blocks_per_slot = static_cast<int>(CeilDiv(problem.tokens, backward_hopper::kBlockRows));
-  shared.blocks = shared.blocks_per_slot * problem.heads * problem.slots;
+  shared.blocks = blocks;
+  shared.items = items;
+  // The last query that sees one of the first 128 keys.
+  const int last = kItemRows - 1 + problem.window_block - 1 + problem.window_reach;
+  shared.first_items = std::min(blocks, last / kItemRows + 1) * problem.heads;
   shared.scale = problem.scale;
   shared.scale_log2 = problem.scale * kLog2E;
-  shared.first_key = workspace.first_key;
-  shared.last_query = workspace.last_query;
-  shared.query_counter = workspace.counters;
-  shared.key_counter = workspace.counters + 1;
+  shared.first_key = first_key;
+  shared.last_query = last_query;
+  shared.counters = counter;
+  shared.arrived = counter + backward_hopper::kCounters;
   shared.lse = problem.lse;
   shared.delta = grad.delta;
   shared.dq = grad.dq;
   shared.dk = grad.dk;
   shared.dv = grad.dv;
-  backward_hopper::LaunchQueryGrad(maps, shared, queue);
-  backward_hopper::LaunchKeyGrad(maps, shared, queue);
+  const auto kernel = backward_hopper::AttentionGradHopperKernel;
+  constexpr int kBytes = backward_hopper::Shared::kBytes;
+  CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
+  kernel<<<std::min(queue.processors(), items), backward_hopper::kThreads, kBytes,
+           queue.stream()>>>(MakeMaps(problem, grad.do_), shared);
+  CheckLaunch("AttentionGradHopperKernel");
 }
 
 }  // namespace kernels::cuda
