@@ -100,7 +100,7 @@ tracing() {
     check "traced steps on $n ranks" $?
     ((n == 1)) && continue
     echo "measured on $n ranks:"
-    grep -A60 '^collective' "$out/traced$n.0" | sed '/^$/,$d'
+    sed -n '/^collective  *label/,/^all /p' "$out/traced$n.0"
     echo "predicted for $n ranks:"
     "$bin/track1" "${common[@]}" --batch_tokens=393216 --plan --ranks="$n" \
       --link_gbps="${LINK_GBPS:-3600}" --latency_us="${LATENCY_US:-12}" \
