@@ -35,8 +35,7 @@ absl::Status RunRanks(
                      [&](const absl::Status& status) { watchdog.Failed(status); }));
   if (config.comm_check) comm = comm::MakeChecking(std::move(comm));
   const absl::Status status = run(*comm, device);
-  // All ranks agree on an interrupt. One that is still in its last barrier has to see the end of
-  // it.
+  // All ranks agree on an interrupt; one that is still in its last barrier has to see it end.
   if (!status.ok() && !absl::IsCancelled(status)) comm->Abort(status);
   return status;
 }

@@ -11,6 +11,9 @@
 #include "kernels/testing/testing.h"
 #include "tools/trainer/exit_code.h"
 
+// For TSan: the process ends on purpose while threads of it have not been joined.
+extern "C" const char* __tsan_default_options() { return "report_thread_leaks=0"; }
+
 namespace tools {
 namespace {
 
