@@ -143,6 +143,7 @@ TEST_F(NcclLinkTest, AStuckStreamIsFoundByTheOthers) {
 TEST_F(NcclLinkTest, C4_AbortCarriesItsReason) {
   for (const int who : {0, 2}) {
     Run(3, absl::Seconds(60), [who](NcclLink& link) {
+      ASSERT_TRUE(Call(link, "together").ok());
       const auto start = Clock::now();
       if (link.rank() == who) {
         link.Abort(absl::DataLossError("shard 7 is torn"));
