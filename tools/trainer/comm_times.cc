@@ -96,8 +96,9 @@ CommTimes SumCollectives(const std::vector<TracedStep>& steps) {
 }
 
 std::string CollectivesTable(const CommTimes& times) {
-  std::string text = absl::StrFormat("%-14s %-28s %6s %13s %9s %11s %10s\n", "collective", "label",
-                                     "calls", "bytes", "total ms", "exposed ms", "hidden ms");
+  std::string text =
+      absl::StrFormat("%-14s %-28s %6s %13s %9s %11s %8s %10s\n", "collective", "label", "calls",
+                      "bytes", "total ms", "exposed ms", "late ms", "hidden ms");
   for (const CollectiveTimes& row : times.collectives) text += RowText(row);
   CollectiveTimes all = times.Total();
   all.collective = "all";

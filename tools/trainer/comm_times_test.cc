@@ -81,7 +81,9 @@ TEST(CommTimes, AreMeansOverRanksAndSteps) {
   EXPECT_EQ(times.steps, 1);
   EXPECT_NEAR(times.collectives[1].exposed_ms, (4 + 12) / 2.0, 1e-9);
   EXPECT_NEAR(times.step_ms, 34 * 2, 1e-9);
-  EXPECT_TRUE(absl::StrContains(CommTimesText(times), "reduce_scatter a"));
+  const std::string text = CommTimesText(times);
+  EXPECT_TRUE(absl::StrContains(text, "reduce_scatter a")) << text;
+  EXPECT_TRUE(absl::StrContains(text, "exposed ms  late ms  hidden ms\n")) << text;
   EXPECT_EQ(CommTimesJson(times)["collectives"].size(), 4u);
   EXPECT_TRUE(SumCollectives({}).collectives.empty());
 }
