@@ -61,9 +61,10 @@ ABSL_FLAG(
     "started. 0: as many as were started, else one.");
 ABSL_FLAG(std::string, device, "",
           "cpu or cuda. Empty: cuda in a build with --config=cuda, else cpu.");
-ABSL_FLAG(double, memory_gib, 0,
-          "GiB that a rank may plan on its device; a run that needs more is refused with what would "
-          "fit. 0: as much as there is.");
+ABSL_FLAG(
+    double, memory_gib, 0,
+    "GiB that a rank may plan on its device; a run that needs more is refused with what would "
+    "fit. 0: as much as there is.");
 ABSL_FLAG(int64_t, threads, 0, "CPU threads for the ops. 0: one per core.");
 ABSL_FLAG(std::string, init_from, "", "Safetensors file with the initial weights.");
 ABSL_FLAG(std::string, save_init, "", "Where to write the initial weights.");
