@@ -238,7 +238,8 @@ absl::Status NcclLink::WaitOnHost(const Operation& operation) {
     ABSL_RETURN_IF_ERROR(failure());
     std::this_thread::sleep_for(kPollEvery);
   }
-  return failure();  // an abort ends the operation too
+  // An abort ends the operation too. Else it is done, whatever has happened to another rank since.
+  return aborted_ ? failure() : absl::OkStatus();
 }
 
 absl::Status NcclLink::failure() {
@@ -270,6 +271,7 @@ void NcclLink::Fail(std::unique_lock<std::mutex>& lock, const absl::Status& stat
   const absl::Status full(status.code(), absl::StrCat(status.message(), "\n", report));
   if (on_failure_) on_failure_(full);
   // Before the others' threads of this process learn it: they may end the process.
+  aborted_ = true;
   if (comm != nullptr) api_.CommAbort(comm);
   lock.lock();
   failure_ = full;

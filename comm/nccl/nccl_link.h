@@ -4,6 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -108,8 +109,9 @@ class NcclLink {
   // with the lock held, since the thread that ends such a wait needs it.
   std::mutex mutex_;
   std::condition_variable changed_;
-  ncclComm_t comm_ = nullptr;  // null once failed
-  bool failed_ = false;        // failure_ is there, or will be
+  ncclComm_t comm_ = nullptr;         // null once failed
+  bool failed_ = false;               // failure_ is there, or will be
+  std::atomic<bool> aborted_{false};  // what runs may have ended without its data
   absl::Status failure_;
   std::deque<std::shared_ptr<Operation>> pending_;
   bool stop_ = false;
