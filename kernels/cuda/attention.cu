@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "kernels/cuda/attention_backward_hopper.h"
 #include "kernels/cuda/attention_common.cuh"
 #include "kernels/cuda/attention_forward_hopper.h"
 #include "kernels/cuda/attention_ways.h"
@@ -40,6 +41,16 @@ bool AttentionHopperTakes(const AttentionArgs& args) {
 
 void AttentionPortable(const AttentionArgs& args, Queue& queue) {
   LaunchAttentionPortable(AttentionProblem(args), Cuda(queue));
+}
+
+bool AttentionGradHopperTakes(const AttentionArgs& args) {
+  return AttentionGradHopperTakes(AttentionProblem(args));
+}
+
+void AttentionGradPortable(const AttentionArgs& forward, Tensor do_, Tensor delta, Tensor dq,
+                           Tensor dk, Tensor dv, Queue& queue) {
+  const AttentionGradPointers grad = {do_.bf16(), delta.f32(), dq.bf16(), dk.bf16(), dv.bf16()};
+  LaunchAttentionGradPortable(AttentionProblem(forward), grad, Cuda(queue));
 }
 
 }  // namespace cuda

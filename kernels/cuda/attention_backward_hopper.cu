@@ -10,14 +10,19 @@
 // seen, five blocks of 128 with their edges, 150 kFLOP, 0.3 ns of the whole chip's products at 500
 // TFLOP/s, against 5 kB, 1 ns of the level 2 cache, per query of a head. It also waits for turns.
 //
-// Items of the same tokens come close to each other, so that what one of them reads, the others
-// find in the level 2 cache. Items of queries also compute delta = rowsum(do * o) of their rows;
-// items of keys come late enough to find it in memory, and wait for it if not. Each waits for items
-// of lower number only, and blocks take items in rising order, so somebody can always go on. How
-// far dq and dk are from each other changes no bit of them.
+// Some blocks take items of queries, the others follow with items of keys, so that what one kind
+// reads, the other finds in the level 2 cache; when there are no more queries, all take keys.
+// Items of queries also compute delta = rowsum(do * o) of their rows; items of keys wait for it
+// where they are too early. Nobody waits but for items that are being worked at, and which block
+// takes an item changes no bit.
 //
-// Registers decide the shape of the tiles: a warpgroup of 64 keys holds dk and dv, 64 + 64 a
+// One thread of a block starts all copies, another publishes delta, and two warpgroups multiply,
+// 64 rows each. Registers decide the shape: a warpgroup of 64 keys holds dk and dv, 64 + 64 a
 // thread, and two 64 x 64 products, 32 + 32.
+//
+// Masked terms are exactly 0, whatever a masked key or query holds, and nothing is read behind a
+// slot's end. But a product with 0 of what is not finite is NaN: as in the portable kernels, NaN or
+// infinity in a document may reach documents with tokens in the same 64.
 //
 // Global memory, bytes per token of a head: 2 d of q, k, v, o, do, dq, dk and dv each, 16 d, and 4
 // of lse and delta. What windows let items read again comes from the level 2 cache.
@@ -51,18 +56,21 @@ __device__ __forceinline__ void ProduceRows(const CUtensorMap (&maps)[2], const 
                                             Taken& taken, const Shared& shared, int buffer) {
   const Item<kQuery> item(problem, taken.number);
   const int begin = item.begin(), end = item.end(problem);
+  const uint32_t header = shared.header + buffer * kHeaderBytes;
+  StoreShared(header, item.head);
+  StoreShared(header + 4, item.slot);
+  StoreShared(header + 8, item.block);
   const int32_t* table =
       (kQuery ? problem.first_key : problem.last_query) + item.token_offset(problem);
   const int middle = min(begin + kRows, end);
-  const int low = table[begin], low_end = table[middle - 1];
-  const int high = table[min(middle, end - 1)], high_end = table[end - 1];
-  taken.first_step = kQuery ? low / kRows * kRows : begin;
-  taken.end_step = kQuery ? end : high_end + 1;
-  const uint32_t header = shared.header + buffer * kHeaderBytes;
-  const int words[] = {taken.number, taken.first_step, taken.end_step, low, low_end,
-                       high,         high_end};
+  const int of_rows[2 * kConsumers] = {table[begin], table[middle - 1], table[min(middle, end - 1)],
+                                       table[end - 1]};
 #pragma unroll
-  for (int i = 0; i < 7; ++i) StoreShared(header + i * 4, words[i]);
+  for (int i = 0; i < 2 * kConsumers; ++i) StoreShared(header + 20 + i * 4, of_rows[i]);
+  taken.first_step = kQuery ? of_rows[0] / kRows * kRows : begin;
+  taken.end_step = kQuery ? end : of_rows[2 * kConsumers - 1] + 1;
+  StoreShared(header + 12, taken.first_step);
+  StoreShared(header + 16, taken.end_step);
   const uint32_t full = shared.rows_full + buffer * 8;
   ArriveExpecting(full, Shared::kRowsBytes);
 #pragma unroll
@@ -112,15 +120,15 @@ __device__ __forceinline__ void ProduceStep(const CUtensorMap& map0, const CUten
   place.Advance();
 }
 
-// Until all warps have written delta of a block's queries.
+// Until delta of a block's queries is in memory.
 __device__ __forceinline__ void WaitForDelta(const Problem& problem, const Item<false>& item,
                                              int block) {
-  const int* arrived =
-      problem.arrived + (item.slot * problem.heads + item.head) * problem.blocks + block;
-  int warps;
+  const int* from =
+      problem.ready + (item.slot * problem.heads + item.head) * problem.blocks + block;
+  int ready;
   do {
-    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(warps) : "l"(arrived) : "memory");
-  } while (warps != kConsumerWarps);
+    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(ready) : "l"(from) : "memory");
+  } while (ready == 0);
   // What was seen by ordinary loads comes before what the copy engine loads from here on.
   asm volatile("fence.proxy.async;" ::: "memory");
 }
@@ -161,7 +169,8 @@ __device__ __forceinline__ void Produce(const Maps& maps, const Problem& problem
 
 // One thread. Blocks are numbered as they start, so that of those at work there is always one that
 // takes all items of queries it can get, on which items of keys wait.
-__device__ void Produce(const Maps& maps, const Problem& problem, const Shared& shared) {
+__device__ __forceinline__ void Produce(const Maps& maps, const Problem& problem,
+                                        const Shared& shared) {
   Place<kStages> place;
   Place<kBuffers> buffer;
   const int rank = atomicAdd(problem.counters + kBlockCounter, 1);
@@ -171,23 +180,47 @@ __device__ void Produce(const Maps& maps, const Problem& problem, const Shared& 
   Produce<false>(maps, problem, problem.items, shared, place, buffer);
 }
 
-__device__ void Consume(const Problem& problem, const Shared& shared) {
-  const int lane = threadIdx.x % kWarp;
+// One thread: tells all items of keys when delta of an item's queries is in memory. The wait for
+// that would stop a warp that multiplies.
+__device__ __forceinline__ void PublishDelta(const Problem& problem, const Shared& shared) {
+  Place<kBuffers> buffer;
+  for (bool of_queries = true;; buffer.Advance()) {
+    WaitForPhase(shared.rows_full + buffer.stage * 8, buffer.parity);
+    const uint32_t header = shared.header + buffer.stage * kHeaderBytes;
+    const int head = SharedI32(header), slot = SharedI32(header + 4), block = SharedI32(header + 8);
+    if (head == kStop && !of_queries) return;
+    if (head != kStop && of_queries) {
+      WaitForPhase(shared.delta_full + buffer.stage * 8, buffer.parity);
+      int* ready = problem.ready + (slot * problem.heads + head) * problem.blocks + block;
+      asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(ready), "r"(1) : "memory");
+    }
+    Arrive(shared.rows_empty + buffer.stage * 8);
+    if (head == kStop) of_queries = false;
+  }
+}
+
+__device__ __forceinline__ void Consume(const Maps& maps, const Problem& problem,
+                                        const Shared& shared) {
   // The same in a warp, which the compiler cannot see of threadIdx.
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / kWarp, 0);
-  Consumer consumer = {warp / 4, warp % 4, lane == 0, Place<kStages>(), Place<kBuffers>()};
-  for (;; consumer.buffer.Advance()) {
+  Consumer consumer = {warp / 4,      warp % 4,         Lane() == 0,
+                       warp % 4 == 0, Place<kStages>(), Place<kBuffers>()};
+  for (;;) {
     const Header header = NextHeader(shared, consumer);
-    if (header.number == kStop) break;
-    query_item::Consume(problem, Item<true>(problem, header.number), header, shared, consumer);
+    if (header.head == kStop) break;
+    query_item::Consume(maps, problem, Item<true>(header.head, header.slot, header.block), header,
+                        shared, consumer);
   }
-  consumer.FreeRows(shared);
-  consumer.buffer.Advance();
-  for (;; consumer.buffer.Advance()) {
+  consumer.FreeRows();
+  consumer.Sync();  // all have read the header
+  consumer.Leave(shared);
+  for (;;) {
     const Header header = NextHeader(shared, consumer);
-    if (header.number == kStop) break;
-    key_item::Consume(problem, Item<false>(problem, header.number), header, shared, consumer);
+    if (header.head == kStop) break;
+    key_item::Consume(maps, problem, Item<false>(header.head, header.slot, header.block), header,
+                      shared, consumer);
   }
+  consumer.FreeRows();  // a block's shared memory lives until it has been copied
 }
 
 __global__ void __launch_bounds__(kThreads, 1)
@@ -199,7 +232,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (threadIdx.x == 0) {
     for (int buffer = 0; buffer < kBuffers; ++buffer) {
       InitBarrier(shared.rows_full + buffer * 8, 1);
-      InitBarrier(shared.rows_empty + buffer * 8, kConsumerWarps);
+      InitBarrier(shared.rows_empty + buffer * 8, kConsumers + 1);
+      InitBarrier(shared.delta_full + buffer * 8, kConsumerWarps);
     }
     for (int stage = 0; stage < kStages; ++stage) {
       InitBarrier(shared.full + stage * 8, 1);
@@ -211,10 +245,12 @@ __global__ void __launch_bounds__(kThreads, 1)
   __syncthreads();
   if (threadIdx.x >= kConsumers * kGroup) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters));
-    if (threadIdx.x == kConsumers * kGroup) Produce(maps, problem, shared);
+    const int thread = threadIdx.x - kConsumers * kGroup;
+    if (thread == 0) Produce(maps, problem, shared);
+    if (thread == kWarp) PublishDelta(problem, shared);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));
-    Consume(problem, shared);
+    Consume(maps, problem, shared);
   }
 #else
   asm volatile("trap;");
@@ -259,14 +295,19 @@ using backward_hopper::kRows;
 
 int64_t Aligned(int64_t bytes) { return CeilDiv(bytes, 256) * 256; }
 
-backward_hopper::Maps MakeMaps(const AttentionProblem& problem, const BF16* do_) {
+backward_hopper::Maps MakeMaps(const AttentionProblem& problem, const AttentionGradPointers& grad) {
   const int64_t stride = int64_t{problem.heads} * kDim;
   // The slot is a dimension of its own, so that behind its end there are zeros.
   const auto map = [&](const BF16* data) {
     return TensorMap<3>(data, {stride, problem.tokens, problem.slots},
                         {stride, stride * problem.tokens}, {64, kRows, 1});
   };
-  return {{map(problem.q), map(do_)}, {map(problem.k), map(problem.v)}, map(problem.o)};
+  return {{map(problem.q), map(grad.do_)},
+          {map(problem.k), map(problem.v)},
+          map(problem.o),
+          map(grad.dq),
+          map(grad.dk),
+          map(grad.dv)};
 }
 
 }  // namespace
@@ -309,17 +350,14 @@ void LaunchAttentionGradHopper(const AttentionProblem& problem, const AttentionG
   shared.first_key = first_key;
   shared.last_query = last_query;
   shared.counters = counter;
-  shared.arrived = counter + backward_hopper::kCounters;
+  shared.ready = counter + backward_hopper::kCounters;
   shared.lse = problem.lse;
   shared.delta = grad.delta;
-  shared.dq = grad.dq;
-  shared.dk = grad.dk;
-  shared.dv = grad.dv;
   const auto kernel = backward_hopper::AttentionGradHopperKernel;
   constexpr int kBytes = backward_hopper::Shared::kBytes;
   CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
   kernel<<<std::min(queue.processors(), items), backward_hopper::kThreads, kBytes,
-           queue.stream()>>>(MakeMaps(problem, grad.do_), shared);
+           queue.stream()>>>(MakeMaps(problem, grad), shared);
   CheckLaunch("AttentionGradHopperKernel");
 }
 

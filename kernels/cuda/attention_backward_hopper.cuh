@@ -32,16 +32,15 @@ struct Problem {
   float scale, scale_log2;
   const int32_t *first_key, *last_query;  // [slots, T]
   int* counters;                          // kCounters: how many of each were given away
-  int* arrived;                           // [slots, heads, blocks], warps that have written delta
+  int* ready;                             // [slots, heads, blocks], 1: delta is in memory
   const float* lse;                       // [slots, heads, T]
   float* delta;                           // [slots, heads, T]
-  BF16 *dq, *dk, *dv;
 };
 enum Counter { kBlockCounter, kQueryCounter, kKeyCounter, kCounters };
 
-// Of boxes of 64 x 64: of q and do, of k and v, of o.
+// Of boxes of 64 x 64: of q and do, of k and v, of o, and of the gradients.
 struct Maps {
-  CUtensorMap queries[2], keys[2], o;
+  CUtensorMap queries[2], keys[2], o, dq, dk, dv;
 };
 
 // What a block does at a time: dq of 128 queries of a head, or dk and dv of 128 keys. Heads go
@@ -54,6 +53,7 @@ struct Item {
       : head(number % problem.heads),
         slot(number / problem.heads / problem.blocks),
         block(number / problem.heads % problem.blocks) {}
+  __device__ Item(int head, int slot, int block) : head(head), slot(slot), block(block) {}
 
   __device__ int begin() const { return block * kItemRows; }
   __device__ int end(const Problem& problem) const {
@@ -77,12 +77,12 @@ struct Item {
 // tiles of 64. `first`, `last`: what the first and the last row of the warpgroup see, as queries
 // their first key, as keys their last query. Neither ever falls from row to row.
 struct Header {
-  int number;  // or kStop: no more items of this kind
-  int first_step, end_step;
+  int head;  // or kStop: no more items of this kind
+  int slot, block, first_step, end_step;
   int first, last;
 };
 constexpr int kStop = -1;
-constexpr int kHeaderBytes = 32;  // number, first_step, end_step, first and last of each warpgroup
+constexpr int kHeaderBytes = 48;  // in shared memory: with first and last of each warpgroup
 
 // Addresses of the block's shared memory.
 struct Shared {
@@ -97,19 +97,21 @@ struct Shared {
         header(delta + kStages * kRows * 4),
         rows_full(header + kBuffers * kHeaderBytes),
         rows_empty(rows_full + kBuffers * 8),
-        full(rows_empty + kBuffers * 8),
+        delta_full(rows_empty + kBuffers * 8),
+        full(delta_full + kBuffers * 8),
         empty(full + kStages * 8) {}
 
   static constexpr int kBytes = kBuffers * kRowsBytes + kStages * kStageBytes +
                                 2 * kStages * kRows * 4 + kBuffers * kHeaderBytes +
-                                2 * kBuffers * 8 + 2 * kStages * 8;
+                                3 * kBuffers * 8 + 2 * kStages * 8;
 
   uint32_t rows;        // of each warpgroup: tiles of q and do, or of k and v
   uint32_t ring;        // of tiles of the other two; first of a query item's: o of each warpgroup
   uint32_t lse, delta;  // beside tiles of q and do
   uint32_t header;
-  uint32_t rows_full, rows_empty;  // barriers of each buffer
-  uint32_t full, empty;            // barriers of each place of the ring
+  // Barriers of each buffer; delta_full: delta of the item's queries is written.
+  uint32_t rows_full, rows_empty, delta_full;
+  uint32_t full, empty;  // barriers of each place of the ring
 };
 static_assert(Shared::kBytes <= 227 * 1024);
 
@@ -144,6 +146,20 @@ __device__ __forceinline__ void LoadTile(const CUtensorMap& map, uint32_t to, ui
   }
 }
 
+// Starts the copy of a tile to memory, of its rows before the slot's end. One thread.
+template <bool kQuery>
+__device__ __forceinline__ void StoreTile(const CUtensorMap& map, uint32_t from,
+                                          const Item<kQuery>& item, int token) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::
+            "l"(&map),
+        "r"(from + i * kBoxBytes), "r"(item.head * kDim + i * 64), "r"(token), "r"(item.slot)
+        : "memory");
+  }
+}
+
 // `count` values of 4 bytes; 16-byte aligned, as is their number.
 __device__ __forceinline__ void LoadValues(const void* from, uint32_t to, uint32_t barrier,
                                            int count) {
@@ -172,9 +188,11 @@ __device__ __forceinline__ void StoreShared(uint32_t address, int x) {
 struct Consumer {
   int group, warp;  // warp of the warpgroup's
   bool tells;       // this lane frees places
+  bool leads;       // this warp frees rows
   Place<kStages> place;
   Place<kBuffers> buffer;
   uint32_t last = 0;  // barrier of the place that the running products read, if any
+  uint32_t left = 0;  // barrier of the rows of the item before, if they are not free
 
   __device__ __forceinline__ void Free() {
     if (last != 0 && tells) Arrive(last);
@@ -189,10 +207,30 @@ struct Consumer {
     __syncwarp();
     if (tells) Arrive(shared.empty + place.stage * 8);
   }
-  // The item's own rows are in registers, or no longer needed. All lanes.
-  __device__ __forceinline__ void FreeRows(const Shared& shared) const {
-    __syncwarp();
-    if (tells) Arrive(shared.rows_empty + buffer.stage * 8);
+  // All threads of the warpgroup, together.
+  __device__ __forceinline__ void Sync() const {
+    asm volatile("bar.sync %0, %1;" ::"r"(group + 1), "n"(kGroup) : "memory");
+  }
+  // After stores to the item's rows in shared memory, before they are copied to memory. True in
+  // the thread that starts the copies.
+  __device__ __forceinline__ bool SyncStores() const {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    Sync();
+    return leads && tells;
+  }
+  // Nobody needs the item's rows any more but copies to memory that have been started.
+  __device__ __forceinline__ void Leave(const Shared& shared) {
+    if (leads && tells) asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+    left = shared.rows_empty + buffer.stage * 8;
+    buffer.Advance();
+  }
+  // Frees the rows of the item before, from which those copies have read meanwhile.
+  __device__ __forceinline__ void FreeRows() {
+    if (left != 0 && leads && tells) {
+      asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+      Arrive(left);
+    }
+    left = 0;
   }
 };
 
@@ -201,8 +239,9 @@ __device__ __forceinline__ Header NextHeader(const Shared& shared, const Consume
   const int buffer = consumer.buffer.stage;
   WaitForPhase(shared.rows_full + buffer * 8, consumer.buffer.parity);
   const uint32_t at = shared.header + buffer * kHeaderBytes;
-  const uint32_t own = at + 12 + consumer.group * 8;
-  return {SharedI32(at), SharedI32(at + 4), SharedI32(at + 8), SharedI32(own), SharedI32(own + 4)};
+  const uint32_t own = at + 20 + consumer.group * 8;
+  return {SharedI32(at),      SharedI32(at + 4), SharedI32(at + 8), SharedI32(at + 12),
+          SharedI32(at + 16), SharedI32(own),    SharedI32(own + 4)};
 }
 
 }  // namespace kernels::cuda::backward_hopper

@@ -103,9 +103,9 @@ __device__ __forceinline__ void Step(float (&dk)[kSums], float (&dv)[kSums], uin
   consumer.last = shared.empty + stage * 8;
 }
 
-__device__ __forceinline__ void Consume(const Problem& problem, const Item<false>& item,
-                                        const Header& header, const Shared& shared,
-                                        Consumer& consumer) {
+__device__ __forceinline__ void Consume(const Maps& maps, const Problem& problem,
+                                        const Item<false>& item, const Header& header,
+                                        const Shared& shared, Consumer& consumer) {
   const int group = consumer.group;
   const int begin = item.begin() + group * kRows;
   const bool any = begin < problem.tokens;
@@ -130,15 +130,21 @@ __device__ __forceinline__ void Consume(const Problem& problem, const Item<false
       consumer.Pass(shared);
     }
     consumer.place.Advance();
+    if (step == header.first_step) consumer.FreeRows();
   }
   WaitForProducts<0>();
   Arrived(dk);
   Arrived(dv);
   consumer.Free();
-  consumer.FreeRows(shared);
-  const int64_t at = item.offset(problem, keys.key);
-  StoreSums(dk, problem.scale, problem.dk + at, problem.heads * kDim, problem.tokens - keys.key);
-  StoreSums(dv, 1.0f, problem.dv + at, problem.heads * kDim, problem.tokens - keys.key);
+  // In place of k and v, once all warps' products have read them.
+  consumer.Sync();
+  StoreSums(dk, problem.scale, k, consumer.warp);
+  StoreSums(dv, 1.0f, k + kTileBytes, consumer.warp);
+  if (consumer.SyncStores()) {
+    StoreTile(maps.dk, k, item, begin);
+    StoreTile(maps.dv, k + kTileBytes, item, begin);
+  }
+  consumer.Leave(shared);
 }
 
 }  // namespace kernels::cuda::backward_hopper::key_item

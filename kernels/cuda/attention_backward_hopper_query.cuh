@@ -128,19 +128,9 @@ __device__ __forceinline__ void StoreDelta(const Problem& problem, const Item<tr
   }
 }
 
-// Tells all items of keys that the warp's delta is in memory.
-__device__ __forceinline__ void PublishDelta(const Problem& problem, const Item<true>& item,
-                                             bool tells) {
-  __syncwarp();
-  if (!tells) return;
-  int* arrived = problem.arrived + (item.slot * problem.heads + item.head) * problem.blocks;
-  __threadfence();
-  asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(arrived + item.block) : "memory");
-}
-
-__device__ __forceinline__ void Consume(const Problem& problem, const Item<true>& item,
-                                        const Header& header, const Shared& shared,
-                                        Consumer& consumer) {
+__device__ __forceinline__ void Consume(const Maps& maps, const Problem& problem,
+                                        const Item<true>& item, const Header& header,
+                                        const Shared& shared, Consumer& consumer) {
   const int group = consumer.group;
   const int begin = item.begin() + group * kRows;
   const bool any = begin < problem.tokens;
@@ -150,7 +140,6 @@ __device__ __forceinline__ void Consume(const Problem& problem, const Item<true>
       shared.rows + consumer.buffer.stage * Shared::kRowsBytes + group * 2 * kTileBytes;
   LoadRows(q, tiles, consumer.warp);
   LoadRows(do_, tiles + kTileBytes, consumer.warp);
-  consumer.FreeRows(shared);
   const uint32_t ring = shared.ring;
   WaitForPhase(shared.full + consumer.place.stage * 8, consumer.place.parity);
   Delta(rows, do_, ring + consumer.place.stage * Shared::kStageBytes + group * kTileBytes,
@@ -158,6 +147,8 @@ __device__ __forceinline__ void Consume(const Problem& problem, const Item<true>
   consumer.Pass(shared);
   consumer.place.Advance();
   StoreDelta(problem, item, rows);
+  __syncwarp();
+  if (consumer.tells) Arrive(shared.delta_full + consumer.buffer.stage * 8);
 
   float dq[kSums] = {};
   for (int step = header.first_step; step < header.end_step; step += kRows) {
@@ -169,14 +160,15 @@ __device__ __forceinline__ void Consume(const Problem& problem, const Item<true>
       consumer.Pass(shared);
     }
     consumer.place.Advance();
-    // Only now: to publish waits for all stores of the thread, those of the item before too.
-    if (step == header.first_step) PublishDelta(problem, item, consumer.tells);
+    if (step == header.first_step) consumer.FreeRows();
   }
   WaitForProducts<0>();
   Arrived(dq);
   consumer.Free();
-  StoreSums(dq, problem.scale, problem.dq + item.offset(problem, rows.row), problem.heads * kDim,
-            problem.tokens - rows.row);
+  // In place of q: each warp writes where only it has read.
+  StoreSums(dq, problem.scale, tiles, consumer.warp);
+  if (consumer.SyncStores()) StoreTile(maps.dq, tiles, item, begin);
+  consumer.Leave(shared);
 }
 
 }  // namespace kernels::cuda::backward_hopper::query_item

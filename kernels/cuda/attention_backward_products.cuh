@@ -144,24 +144,24 @@ __device__ __forceinline__ void Arrived(float (&c)[n]) {
   for (int i = 0; i < n; ++i) asm volatile("" : "+f"(c[i])::"memory");
 }
 
-// Writes a warpgroup's sums times `factor` to its rows of a head, `to` being the thread's row g;
-// `rows` of them from there on exist.
-__device__ __forceinline__ void StoreSums(const float (&c)[kSums], float factor, BF16* to,
-                                          int stride, int rows) {
-  const int t = Lane() % 4;
+// Writes a warpgroup's sums times `factor`, rounded, to a tile: the thread's warp its 16 rows.
+__device__ __forceinline__ void StoreSums(const float (&c)[kSums], float factor, uint32_t tile,
+                                          int warp) {
+  const int lane = Lane();
+  const int row = 16 * warp + lane % 16;
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {
+  for (int i = 0; i < kDim / 16; ++i) {
+    const int chunk = i % 4 * 2 + lane / 16;
+    const uint32_t to = tile + i / 4 * kBoxBytes + row * 128 + (chunk ^ (row % 8)) * 16;
+    uint32_t v[4];
 #pragma unroll
-    for (int q = 0; q < kDim / 32; ++q) {
-      uint32_t v[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int at = 4 * (4 * q + i) + 2 * h;
-        v[i] = PackPair(c[at] * factor, c[at + 1] * factor);
-      }
-      Transpose4(v, t);
-      StoreIf(8 * h < rows, to + int64_t{8 * h} * stride + 32 * q + 8 * t, v);
+    for (int part = 0; part < 4; ++part) {
+      const int at = 8 * i + 2 * part;
+      v[part] = PackPair(c[at] * factor, c[at + 1] * factor);
     }
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
+                 "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3])
+                 : "memory");
   }
 }
 

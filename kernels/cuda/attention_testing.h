@@ -64,8 +64,8 @@ inline Boundaries RandomDocuments(int slots, int tokens, int longest, size_t cou
   return boundaries;
 }
 
-// The op's forward pass has a kernel for Hopper and one for any card: where the op takes the first,
-// the second is tested beside it.
+// Either pass of the op has kernels for Hopper and for any card: where the op takes the first, the
+// second are tested beside them.
 enum class Way { kOp, kPortable };
 
 // All tensors of a case.
@@ -95,8 +95,13 @@ struct Data {
     }
   }
   void Backward(const Case& c, Side side, Queue& queue) const {
-    AttentionGrad(Args(c, side), do_.on(side), delta.on(side), dq.on(side), dk.on(side),
-                  dv.on(side), queue);
+    if (side == Side::kCuda && way == Way::kPortable) {
+      cuda::AttentionGradPortable(Args(c, side), do_.cuda, delta.cuda, dq.cuda, dk.cuda, dv.cuda,
+                                  queue);
+    } else {
+      AttentionGrad(Args(c, side), do_.on(side), delta.on(side), dq.on(side), dk.on(side),
+                    dv.on(side), queue);
+    }
   }
   // One slot of the CUDA side.
   Data Slot(int64_t slot) const {
@@ -149,6 +154,18 @@ class AttentionTest : public CudaTest {
     ExpectClose(data.lse, 0, 1e-5, "lse, " + what);
   }
 
+  void ExpectBackwardSameAsCpu(const Case& c, const Data& data, const std::string& what) {
+    ExpectClose(data.delta, 1e-5, 1e-5, "delta, " + what);
+    for (const auto& [twin, name] :
+         {std::pair(data.dq, "dq, "), std::pair(data.dk, "dk, "), std::pair(data.dv, "dv, ")}) {
+      ExpectClose(twin, kBF16Ulp, kElement, name + what);
+    }
+    ExpectNormClose(data.dv, kNorm, "dv, " + what);
+    if (c.alone()) return;
+    ExpectNormClose(data.dq, kNorm, "dq, " + what);
+    ExpectNormClose(data.dk, kNorm, "dk, " + what);
+  }
+
   void ExpectSameAsCpu(const Case& c) {
     const std::string what =
         absl::StrCat(c.slots(), " slots of ", c.tokens, " tokens, ", c.heads, " heads of ",
@@ -168,15 +185,15 @@ class AttentionTest : public CudaTest {
     Set(data.o.cuda, OnHost(data.o.cpu));
     Set(data.lse.cuda, OnHost(data.lse.cpu));
     Both([&](Side side, Queue& queue) { data.Backward(c, side, queue); });
-    ExpectClose(data.delta, 1e-5, 1e-5, "delta, " + what);
-    for (const auto& [twin, name] :
-         {std::pair(data.dq, "dq, "), std::pair(data.dk, "dk, "), std::pair(data.dv, "dv, ")}) {
-      ExpectClose(twin, kBF16Ulp, kElement, name + what);
+    ExpectBackwardSameAsCpu(c, data, what);
+    if (!cuda::AttentionGradHopperTakes(data.Args(c, Side::kCuda))) return;
+    for (Twin* output : {&data.dq, &data.dk, &data.dv}) {
+      output->cuda = Output(DType::kBF16, c.dims()).cuda;
     }
-    ExpectNormClose(data.dv, kNorm, "dv, " + what);
-    if (c.alone()) return;
-    ExpectNormClose(data.dq, kNorm, "dq, " + what);
-    ExpectNormClose(data.dk, kNorm, "dk, " + what);
+    data.delta.cuda = Output(DType::kF32, c.row_dims()).cuda;
+    data.way = Way::kPortable;
+    data.Backward(c, Side::kCuda, cuda());
+    ExpectBackwardSameAsCpu(c, data, "portable, " + what);
   }
 
   // Of a case of 128 tokens and a head of 128: that query q sees the keys of its document from

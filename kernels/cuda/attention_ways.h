@@ -4,6 +4,7 @@
 
 #include "kernels/ops/attention.h"
 #include "kernels/queue.h"
+#include "kernels/tensor.h"
 
 namespace kernels::cuda {
 
@@ -11,6 +12,11 @@ namespace kernels::cuda {
 bool AttentionHopperTakes(const AttentionArgs& args);
 // The op's forward pass by the kernel for any device.
 void AttentionPortable(const AttentionArgs& args, Queue& queue);
+
+// The same of the backward pass.
+bool AttentionGradHopperTakes(const AttentionArgs& args);
+void AttentionGradPortable(const AttentionArgs& forward, Tensor do_, Tensor delta, Tensor dq,
+                           Tensor dk, Tensor dv, Queue& queue);
 
 }  // namespace kernels::cuda
 
