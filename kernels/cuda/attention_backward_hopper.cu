@@ -167,10 +167,12 @@ __device__ __forceinline__ void Produce(const Maps& maps, const Problem& problem
   }
 }
 
+// This and the next two are unused where the kernel is a trap.
+//
 // One thread. Blocks are numbered as they start, so that of those at work there is always one that
 // takes all items of queries it can get, on which items of keys wait.
-__device__ __forceinline__ void Produce(const Maps& maps, const Problem& problem,
-                                        const Shared& shared) {
+[[maybe_unused]] __device__ __forceinline__ void Produce(const Maps& maps, const Problem& problem,
+                                                         const Shared& shared) {
   Place<kStages> place;
   Place<kBuffers> buffer;
   const int rank = atomicAdd(problem.counters + kBlockCounter, 1);
@@ -182,7 +184,8 @@ __device__ __forceinline__ void Produce(const Maps& maps, const Problem& problem
 
 // One thread: tells all items of keys when delta of an item's queries is in memory. The wait for
 // that would stop a warp that multiplies.
-__device__ __forceinline__ void PublishDelta(const Problem& problem, const Shared& shared) {
+[[maybe_unused]] __device__ __forceinline__ void PublishDelta(const Problem& problem,
+                                                              const Shared& shared) {
   Place<kBuffers> buffer;
   for (bool of_queries = true;; buffer.Advance()) {
     WaitForPhase(shared.rows_full + buffer.stage * 8, buffer.parity);
@@ -199,8 +202,8 @@ __device__ __forceinline__ void PublishDelta(const Problem& problem, const Share
   }
 }
 
-__device__ __forceinline__ void Consume(const Maps& maps, const Problem& problem,
-                                        const Shared& shared) {
+[[maybe_unused]] __device__ __forceinline__ void Consume(const Maps& maps, const Problem& problem,
+                                                         const Shared& shared) {
   // The same in a warp, which the compiler cannot see of threadIdx.
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / kWarp, 0);
   Consumer consumer = {warp / 4,      warp % 4,         Lane() == 0,
