@@ -42,13 +42,13 @@ check() {
 
 # ranks N LOG SECONDS COMMAND...: one process a GPU; its output in LOG.RANK. Leaves their process
 # ids in pids. wait_ranks answers the worst exit code.
-pids=()
+pids=() jobs=0
 ranks() {
   local n="$1" log="$2" limit="$3" r
   shift 3
-  pids=()
+  pids=() jobs=$((jobs + 1))
   for ((r = 0; r < n; ++r)); do
-    RANK=$r WORLD_SIZE=$n LOCAL_RANK=$r LOCAL_WORLD_SIZE=$n \
+    RANK=$r WORLD_SIZE=$n LOCAL_RANK=$r LOCAL_WORLD_SIZE=$n TORCHELASTIC_RUN_ID="suite$$.$jobs" \
       timeout --kill-after=5 "$limit" "$@" > "$log.$r" 2>&1 &
     pids+=($!)
   done
