@@ -9,11 +9,12 @@
 #
 #   STEPS=60           steps of each training run (a multiple of 3: as many in each stage)
 #   WORLD_SIZES="1 2"  default: 1, 2, 4, 8, as far as there are GPUs
+#   VAL_TOKENS=1048576 of a validation
 #   LINK_GBPS=3600     of NVLink in one direction, for the prediction (8 GPUs of an HGX board)
 #   LATENCY_US=12      of a collective's step, for the prediction
 set -u
 if (($# < 3)); then
-  sed -n '2,14s/^# \{0,1\}//p' "$0"
+  sed -n '2,15s/^# \{0,1\}//p' "$0"
   exit 1
 fi
 bin="$1" train="$2" val="$3" out="${4:-$(mktemp -d)}"
@@ -64,7 +65,7 @@ wait_ranks() {
 }
 
 common=(--record=unified_optimizers --preset=full "--train_files=$train" "--val_files=$val"
-        --epochs=1000 --val_tokens=1048576 --comm_timeout=60s)
+        --epochs=1000 "--val_tokens=${VAL_TOKENS:-1048576}" --comm_timeout=60s)
 
 suite() {
   local n

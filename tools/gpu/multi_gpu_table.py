@@ -48,7 +48,12 @@ def text(value: float | None, form: str) -> str:
 def main(folder: str, steps: int, sizes: list[int]) -> int:
     curves = {n: [r for r in rows(f"{folder}/train{n}.jsonl") if "step_ms" in r] for n in sizes}
     same = {n: [r["loss"] for r in rows(f"{folder}/same{n}.jsonl") if "loss" in r] for n in sizes}
-    good = all(len(curve) == steps for curve in curves.values())
+    for n, curve in curves.items():
+        if len(curve) != steps or len(curve) < 12:
+            print(f"{folder}/train{n}.jsonl has {len(curve)} steps; {steps} and at least 12 are "
+                  "needed", file=sys.stderr)
+            return 1
+    good = True
     base = curves[sizes[0]]
     base_ms = stage_ms(base)
     print(f"{'ranks':>5} {'ms a step (stages 1, 2, 3)':>28} {'tokens/s':>10} {'efficiency':>18} "
