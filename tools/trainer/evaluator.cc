@@ -11,39 +11,45 @@ namespace tools {
 using kernels::DType;
 using kernels::Tensor;
 
-absl::StatusOr<std::unique_ptr<Evaluator>> Evaluator::Create(const TrainConfig& config,
-                                                             comm::Communicator& comm,
-                                                             kernels::Backend& backend,
-                                                             const kernels::Queue& queue) {
+absl::StatusOr<std::unique_ptr<Evaluator>> Evaluator::Plan(const TrainConfig& config,
+                                                           comm::Communicator& comm,
+                                                           kernels::Backend& backend,
+                                                           const kernels::Queue& queue,
+                                                           kernels::ArenaPlan* plan) {
   const DataRule& rule = config.recipe.data;
   const int64_t tokens = rule.val_slot_tokens;
   const int slots = static_cast<int>(rule.val_tokens / tokens);
-  const int64_t boundaries = config.val_max_documents();
-  ABSL_ASSIGN_OR_RETURN(data::ValidationStream stream,
-                        data::ValidationStream::Create(config.val_files, slots, tokens, boundaries,
-                                                       config.token_map));
   ABSL_ASSIGN_OR_RETURN(RotaryTable rotary,
                         RotaryTable::Create(config.recipe.model, tokens, backend));
-  std::unique_ptr<Evaluator> evaluator(
-      new Evaluator(comm, std::move(stream), std::move(rotary), slots));
-  const model::PassShape shape{
-      .slots = 1, .slot_tokens = tokens, .max_boundaries = boundaries, .train = false};
+  std::unique_ptr<Evaluator> evaluator(new Evaluator(comm, std::move(rotary), slots));
+  const model::PassShape shape{.slots = 1,
+                               .slot_tokens = tokens,
+                               .max_boundaries = config.val_max_documents(),
+                               .train = false};
   evaluator->gpt_ = std::make_unique<model::Gpt>(config.recipe.model, shape);
-  kernels::ArenaPlan plan;
-  evaluator->gpt_->Plan(plan, queue);
-  evaluator->input_.Plan(config.recipe.model, shape, plan);
+  evaluator->gpt_->Plan(*plan, queue);
+  evaluator->input_.Plan(config.recipe.model, shape, *plan);
   const int64_t most = comm::SlotsOfRank(slots, comm.size(), 0).count();
-  const kernels::TensorId losses_id = plan.Add("val losses", DType::kF32, {1, tokens});
-  const kernels::TensorId sums_id = plan.Add("val sums", DType::kF32, {most});
-  const kernels::TensorId all_id = plan.Add("all val sums", DType::kF32, {most * comm.size()});
-  ABSL_ASSIGN_OR_RETURN(evaluator->arena_, kernels::Arena::Create(plan, backend));
-  const kernels::Arena& arena = evaluator->arena_;
-  evaluator->gpt_->Bind(arena);
-  evaluator->input_.Bind(arena);
-  evaluator->losses_ = arena.Get(losses_id);
-  evaluator->sums_ = arena.Get(sums_id);
-  evaluator->all_sums_ = arena.Get(all_id);
+  evaluator->losses_id_ = plan->Add("val losses", DType::kF32, {1, tokens});
+  evaluator->sums_id_ = plan->Add("val sums", DType::kF32, {most});
+  evaluator->all_id_ = plan->Add("all val sums", DType::kF32, {most * comm.size()});
   return evaluator;
+}
+
+void Evaluator::Bind(kernels::Arena arena) {
+  arena_ = std::move(arena);
+  gpt_->Bind(arena_);
+  input_.Bind(arena_);
+  losses_ = arena_.Get(losses_id_);
+  sums_ = arena_.Get(sums_id_);
+  all_sums_ = arena_.Get(all_id_);
+}
+
+absl::Status Evaluator::Open(const TrainConfig& config) {
+  ABSL_ASSIGN_OR_RETURN(stream_, data::ValidationStream::Create(
+                                     config.val_files, slots_, config.recipe.data.val_slot_tokens,
+                                     config.val_max_documents(), config.token_map));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<double> Evaluator::Run(const sched::Windows& windows,
@@ -68,7 +74,7 @@ absl::StatusOr<double> Evaluator::Run(const sched::Windows& windows,
 
 void Evaluator::RunSlot(int slot, Tensor sum, const sched::Windows& windows,
                         const std::vector<kernels::Parameter>& parameters, kernels::Queue& queue) {
-  input_.Upload(0, stream_.Slot(slot), queue);
+  input_.Upload(0, stream_->Slot(slot), queue);
   gpt_->Loss(input_.Input(windows, rotary_), parameters, losses_, queue);
   kernels::RowSums(losses_, sum, queue);
 }

@@ -16,19 +16,34 @@ absl::StatusOr<std::unique_ptr<PassRunner>> PassRunner::Create(const TrainConfig
                                                                comm::SlotRange run,
                                                                kernels::Backend& backend,
                                                                const kernels::Queue& queue) {
+  std::vector<kernels::ArenaPlan> plans;
+  ABSL_ASSIGN_OR_RETURN(std::unique_ptr<PassRunner> runner,
+                        Plan(config, run, backend, queue, &plans));
+  if (plans.empty()) return runner;
+  ABSL_ASSIGN_OR_RETURN(std::vector<kernels::Arena> arenas,
+                        kernels::Arena::CreateOverlapping(std::move(plans), backend));
+  runner->Bind(std::move(arenas));
+  return runner;
+}
+
+absl::StatusOr<std::unique_ptr<PassRunner>> PassRunner::Plan(
+    const TrainConfig& config, comm::SlotRange run, kernels::Backend& backend,
+    const kernels::Queue& queue, std::vector<kernels::ArenaPlan>* plans) {
   const std::vector<int64_t> sizes = config.slot_sizes();
   ABSL_ASSIGN_OR_RETURN(RotaryTable rotary,
                         RotaryTable::Create(config.recipe.model, sizes.back(), backend));
   std::unique_ptr<PassRunner> runner(new PassRunner(run, std::move(rotary)));
   if (run.count() == 0) return runner;
-  std::vector<kernels::ArenaPlan> plans(sizes.size());
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    runner->stages_.push_back(PlanStage(config, sizes[i], run.count(), queue, plans[i]));
+  for (const int64_t size : sizes) {
+    runner->stages_.push_back(PlanStage(config, size, run.count(), queue, plans->emplace_back()));
   }
-  ABSL_ASSIGN_OR_RETURN(std::vector<kernels::Arena> arenas,
-                        kernels::Arena::CreateOverlapping(std::move(plans), backend));
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    Stage& stage = runner->stages_[i];
+  return runner;
+}
+
+void PassRunner::Bind(std::vector<kernels::Arena> arenas) {
+  CHECK_EQ(arenas.size(), stages_.size());
+  for (size_t i = 0; i < stages_.size(); ++i) {
+    Stage& stage = stages_[i];
     stage.activations = std::move(arenas[i]);
     for (Shape& shape : stage.shapes) {
       shape.gpt->Bind(stage.activations);
@@ -36,7 +51,6 @@ absl::StatusOr<std::unique_ptr<PassRunner>> PassRunner::Create(const TrainConfig
       shape.losses = stage.activations.Get(shape.losses_id);
     }
   }
-  return runner;
 }
 
 PassRunner::Stage PassRunner::PlanStage(const TrainConfig& config, int64_t slot_tokens,
@@ -132,10 +146,10 @@ void PassRunner::LossGrad(Shape& shape, int64_t leaf, const sched::Windows& wind
   enqueue();
 }
 
-int64_t PassRunner::bytes() const {
+int64_t PassRunner::activation_bytes() const {
   int64_t most = 0;
   for (const Stage& stage : stages_) most = std::max(most, stage.activations.plan().bytes());
-  return rotary_.bytes() + most;
+  return most;
 }
 
 }  // namespace tools

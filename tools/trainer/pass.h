@@ -30,6 +30,14 @@ class PassRunner {
                                                             comm::SlotRange run,
                                                             kernels::Backend& backend,
                                                             const kernels::Queue& queue);
+  // The same in two parts: plans of arenas of which one is in use at a time, to which the caller
+  // may add plans of his own, and then the arenas made of them, in the same order.
+  static absl::StatusOr<std::unique_ptr<PassRunner>> Plan(const TrainConfig& config,
+                                                          comm::SlotRange run,
+                                                          kernels::Backend& backend,
+                                                          const kernels::Queue& queue,
+                                                          std::vector<kernels::ArenaPlan>* plans);
+  void Bind(std::vector<kernels::Arena> arenas);
 
   void SetRotary(const sched::Rotary& rotary, kernels::Queue& queue) { rotary_.Set(rotary, queue); }
 
@@ -43,7 +51,8 @@ class PassRunner {
   // Off: each op is called again in each pass, so that a trace sees it. On at first.
   void set_recording(bool on) { recording_ = on; }
 
-  int64_t bytes() const;
+  int64_t lasting_bytes() const { return rotary_.bytes(); }  // of no arena that others share
+  int64_t activation_bytes() const;                          // of the largest of its arenas
 
  private:
   // What a recorded pass has in it besides its tensors.

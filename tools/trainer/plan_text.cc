@@ -65,10 +65,10 @@ absl::StatusOr<std::string> MemoryText(const TrainConfig& config) {
            {absl::StrCat("weights, f32 gradients of ", leaves, leaves == 1 ? " leaf" : " leaves"),
             plan.weights},
            {absl::StrCat("activations, ", pass_slots, " slots a pass"), plan.passes},
-           {"validation, one slot", plan.validation},
+           {"validation, one slot, in the same place", plan.validation},
            {"optimizer", plan.optimizer},
            {"all", plan.total}}) {
-    absl::StrAppend(&text, absl::StrFormat("  %-36s %10.2f\n", name, bytes / kGiB));
+    absl::StrAppend(&text, absl::StrFormat("  %-40s %10.2f\n", name, bytes / kGiB));
   }
   ABSL_ASSIGN_OR_RETURN(const std::string choices, MemoryChoicesText(config, *queue));
   return text + choices;

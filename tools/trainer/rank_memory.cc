@@ -96,6 +96,26 @@ absl::StatusOr<std::vector<Choice>> Choices(const TrainConfig& config, kernels::
 
 }  // namespace
 
+namespace {
+
+// Training and validation take turns, so their activations lie over each other.
+absl::Status PlanActivations(const TrainConfig& config, comm::Communicator& comm,
+                             kernels::Backend& backend, kernels::Queue& queue, RankMemory* memory) {
+  std::vector<kernels::ArenaPlan> plans;
+  ABSL_ASSIGN_OR_RETURN(memory->passes,
+                        PassRunner::Plan(config, memory->run, backend, queue, &plans));
+  ABSL_ASSIGN_OR_RETURN(memory->evaluator,
+                        Evaluator::Plan(config, comm, backend, queue, &plans.emplace_back()));
+  ABSL_ASSIGN_OR_RETURN(std::vector<kernels::Arena> arenas,
+                        kernels::Arena::CreateOverlapping(std::move(plans), backend));
+  memory->evaluator->Bind(std::move(arenas.back()));
+  arenas.pop_back();
+  memory->passes->Bind(std::move(arenas));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<RankMemory>> RankMemory::Create(const TrainConfig& config,
                                                                comm::Communicator& comm,
                                                                kernels::Backend& backend,
@@ -106,8 +126,7 @@ absl::StatusOr<std::unique_ptr<RankMemory>> RankMemory::Create(const TrainConfig
   const int leaves = config.deterministic ? memory->run.count() : 1;
   ABSL_ASSIGN_OR_RETURN(memory->weights,
                         model::ParameterArena::Create(recipe.model, leaves, backend, comm.size()));
-  ABSL_ASSIGN_OR_RETURN(memory->passes, PassRunner::Create(config, memory->run, backend, queue));
-  ABSL_ASSIGN_OR_RETURN(memory->evaluator, Evaluator::Create(config, comm, backend, queue));
+  ABSL_RETURN_IF_ERROR(PlanActivations(config, comm, backend, queue, memory.get()));
   ABSL_ASSIGN_OR_RETURN(memory->optimizer,
                         optim::ShardedOptimizer::Create(
                             recipe.optimizer, memory->weights->parameters(), comm,
@@ -127,8 +146,9 @@ absl::StatusOr<std::unique_ptr<RankMemory>> RankMemory::Create(const TrainConfig
 }
 
 int64_t RankMemory::bytes() const {
-  return weights->bytes() + passes->bytes() + evaluator->bytes() + optimizer->bytes() +
-         arena.plan().bytes();
+  return weights->bytes() + optimizer->bytes() + arena.plan().bytes() + passes->lasting_bytes() +
+         evaluator->lasting_bytes() +
+         std::max(passes->activation_bytes(), evaluator->activation_bytes());
 }
 
 absl::StatusOr<MemoryPlan> PlanMemory(const TrainConfig& config, kernels::Queue& queue) {
@@ -139,8 +159,8 @@ absl::StatusOr<MemoryPlan> PlanMemory(const TrainConfig& config, kernels::Queue&
   ABSL_ASSIGN_OR_RETURN(const std::unique_ptr<RankMemory> memory,
                         RankMemory::Create(config, *rank0, backend, queue));
   return MemoryPlan{.weights = memory->weights->bytes(),
-                    .passes = memory->passes->bytes(),
-                    .validation = memory->evaluator->bytes(),
+                    .passes = memory->passes->activation_bytes(),
+                    .validation = memory->evaluator->activation_bytes(),
                     .optimizer = memory->optimizer->bytes(),
                     .total = memory->bytes()};
 }
@@ -166,9 +186,9 @@ absl::Status CheckMemory(const TrainConfig& config, kernels::Queue& queue) {
 absl::StatusOr<std::string> MemoryChoicesText(const TrainConfig& config, kernels::Queue& queue) {
   ABSL_ASSIGN_OR_RETURN(const std::vector<Choice> choices, Choices(config, queue));
   std::string text =
-      absl::StrFormat("  %-36s %10s  %s\n", "other divisions of the batch", "GiB", "smallest card");
+      absl::StrFormat("  %-40s %10s  %s\n", "other divisions of the batch", "GiB", "smallest card");
   for (const Choice& choice : choices) {
-    absl::StrAppend(&text, absl::StrFormat("  %-36s %10.2f  %s\n", FlagsOf(choice),
+    absl::StrAppend(&text, absl::StrFormat("  %-40s %10.2f  %s\n", FlagsOf(choice),
                                            choice.bytes / kGiB, SmallestCard(choice.bytes)));
   }
   return text;

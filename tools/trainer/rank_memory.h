@@ -46,9 +46,9 @@ struct RankMemory {
 
 // What rank 0 of a run will allocate, found without allocating it.
 struct MemoryPlan {
-  int64_t weights = 0;  // with their gradients
-  int64_t passes = 0;   // activations of the largest pass
-  int64_t validation = 0;
+  int64_t weights = 0;     // with their gradients
+  int64_t passes = 0;      // activations of the largest pass
+  int64_t validation = 0;  // its activations, in the same place: the larger of the two counts
   int64_t optimizer = 0;
   int64_t total = 0;  // the above and what little else there is
 };

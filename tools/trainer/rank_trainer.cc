@@ -56,6 +56,7 @@ absl::StatusOr<std::unique_ptr<RankTrainer>> RankTrainer::Create(
   std::unique_ptr<RankTrainer> trainer(
       new RankTrainer(config, comm, queue, batches, log, progress, trace));
   ABSL_ASSIGN_OR_RETURN(trainer->memory_, RankMemory::Create(config, comm, backend, queue));
+  ABSL_RETURN_IF_ERROR(trainer->memory_->evaluator->Open(config));
   return trainer;
 }
 
