@@ -28,6 +28,9 @@ struct EngineCase {
 
 // For all engines.
 const std::vector<EngineCase>& CollectiveCases();
+// For engines that do not compare the ranks' calls themselves: MakeChecking() over them does, and
+// the engine goes on to work. (The local one compares, and ends at the first difference.)
+const std::vector<EngineCase>& CheckingCases();
 // For engines that add in rank order, in f32, and round once: every bit is given.
 const std::vector<EngineCase>& RankOrderCases();
 

@@ -28,6 +28,7 @@ TEST_P(MpiEngineTest, Works) {
 
 std::string NameOf(const testing::TestParamInfo<EngineCase>& info) { return info.param.name; }
 INSTANTIATE_TEST_SUITE_P(All, MpiEngineTest, testing::ValuesIn(CollectiveCases()), NameOf);
+INSTANTIATE_TEST_SUITE_P(Checking, MpiEngineTest, testing::ValuesIn(CheckingCases()), NameOf);
 INSTANTIATE_TEST_SUITE_P(Order, MpiEngineTest, testing::ValuesIn(RankOrderCases()), NameOf);
 
 int Main(int argc, char** argv) {

@@ -85,7 +85,7 @@ TEST_F(NcclTest, C1_OneRankCopies) {
 TEST_F(NcclTest, C1_OneRankPassesTheSuite) {
   const auto comm = MakeNccl(ProcessRank(), 0, absl::Seconds(1));
   ASSERT_TRUE(comm.ok()) << comm.status();
-  for (const auto* cases : {&CollectiveCases(), &RankOrderCases()}) {
+  for (const auto* cases : {&CollectiveCases(), &CheckingCases(), &RankOrderCases()}) {
     for (const EngineCase& test : *cases) {
       SCOPED_TRACE(test.name);
       test.run({**comm, *queue_, *backend_});
