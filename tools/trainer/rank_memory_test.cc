@@ -58,6 +58,28 @@ TEST_F(RankMemoryTest, ThePlanIsWhatIsAllocated) {
   }
 }
 
+// Validation's activations lie over training's, and the weights that it prepares over theirs. Track
+// 2's record resets its state after a warm-up; here nothing runs before the first step but a
+// validation.
+TEST_F(RankMemoryTest, T2_39_ValidationLeavesNoTrace) {
+  for (const char* record : {"muon_custom_sizing", "unified_optimizers", "record7"}) {
+    TrainConfig config = TestConfig(FreshFolder("validation_leaves_no_trace"), 9, {}, record);
+    const auto train = [&config](int64_t every) {
+      config.recipe.schedules.validation.every = every;
+      TestRun run = RunTraining(config);
+      EXPECT_TRUE(run.status.ok()) << run.status;
+      std::erase_if(run.losses, [](const std::string& line) {
+        return line.find("val_loss") != std::string::npos;
+      });
+      return run;
+    };
+    const TestRun seldom = train(1000), always = train(1);
+    EXPECT_EQ(seldom.losses.size(), size_t{9}) << record;
+    EXPECT_TRUE(seldom == always) << record;
+    EXPECT_EQ(seldom.val_loss, always.val_loss) << record;
+  }
+}
+
 TEST_F(RankMemoryTest, MoreThanAllowedIsRefusedWithWhatFits) {
   TrainConfig config = Config("muon_custom_sizing");
   config.slots_per_pass = 4;
