@@ -76,9 +76,9 @@ class Differences {
     // What follows from different calls says nothing more.
     if (!OtherCall() && !NotCalled()) NotFinished();
     if (lines_.empty()) {
-      lines_.push_back(
-          "nothing between the ranks: all are in the same call; see the network or "
-          "the devices");
+      lines_.push_back(InNone() ? "nothing between the ranks: none is in a collective"
+                                : "nothing between the ranks: all are in the same call; see the "
+                                  "network or the devices");
     }
     return std::move(lines_);
   }
@@ -91,6 +91,12 @@ class Differences {
         lines_.push_back(absl::StrCat("rank ", rank, " ", StateText(ranks_[rank])));
       }
     }
+  }
+
+  bool InNone() const {
+    return std::all_of(here_.begin(), here_.end(), [](const Progress* progress) {
+      return progress->OldestUnfinished() == nullptr;
+    });
   }
 
   // The first collective of which two ranks remember different calls.

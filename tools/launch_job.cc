@@ -116,6 +116,8 @@ std::string HowItEnded(int code) {
 class Job {
  public:
   explicit Job(const LaunchOptions& options) : options_(options), processes_(options.ranks) {
+    // A parent may have it ignored, and programs inherit that: then no end could be waited for.
+    signal(SIGCHLD, SIG_DFL);
     // Before any child exists, so that no signal is missed.
     sigemptyset(&watched_);
     for (const int signal : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&watched_, signal);
@@ -228,7 +230,8 @@ class Job {
   }
 
   void StartGrace() {
-    if (!kill_at_.has_value()) kill_at_ = Clock::now() + absl::ToChronoNanoseconds(options_.grace);
+    const absl::Duration grace = std::min(options_.grace, absl::Hours(24 * 365));
+    if (!kill_at_.has_value()) kill_at_ = Clock::now() + absl::ToChronoNanoseconds(grace);
   }
 
   void KillTheRest() {

@@ -42,7 +42,7 @@ run() {
 # Places and streams.
 export MASTER_ADDR=elsewhere MASTER_PORT=1 NANOSPEED_JOB=other
 say='echo "out $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE ${MASTER_ADDR-none}"; echo err >&2'
-run 0 5 --nproc=3 ./ranks "$say" "$say" "$say; printf 'no end'"
+run 0 20 --nproc=3 ./ranks "$say" "$say" "$say; printf 'no end'"
 unset MASTER_ADDR MASTER_PORT NANOSPEED_JOB
 [[ "$(cat out)" == "out 0 3 0 3 none" ]] || fail "standard output: $(cat out)"
 for rank in 0 1 2; do expect err "[rank $rank] err"; done
@@ -51,19 +51,19 @@ expect err "[rank 2] no end"
 [[ "$(wc -l < err)" == 6 ]] || fail "standard error: $(cat err)"
 
 # Arguments are the program's, flags too; standard input is empty.
-run 0 5 --nproc=1 ./ranks 'echo "$2 $3"; cat' --nproc=7 'a b'
+run 0 20 --nproc=1 ./ranks 'echo "$2 $3"; cat' --nproc=7 'a b'
 [[ "$(cat out)" == "--nproc=7 a b" ]] || fail "arguments: $(cat out)"
 
 # The first rank that fails gives the exit code; the others have time to say something.
-run 3 5 --nproc=3 ./ranks 'sleep 1; echo bye >&2; exit 4' 'exit 3' 'sleep 0.5'
+run 3 9 --nproc=3 ./ranks 'sleep 2; echo bye >&2; exit 4' 'exit 3' 'sleep 0.5'
 expect err "launch: rank 1 ended first, with exit code 3"
 expect err "[rank 0] bye"
-run 137 5 --nproc=2 ./ranks 'kill -KILL $$' 'sleep 0.2; exit 2'
+run 137 9 --nproc=2 ./ranks 'kill -KILL $$' 'sleep 2; exit 2'
 expect err "launch: rank 0 ended first, with signal 9"
 
 # A rank that does not end is killed, with what it has started.
-run 2 6 --nproc=3 --grace=1s ./ranks \
-  'sleep 0.3; exit 2' 'trap "" TERM; sleep 1000 & echo $! > child; wait' 'exit 0'
+run 2 20 --nproc=3 --grace=1s ./ranks \
+  'until [[ -s child ]]; do sleep 0.1; done; exit 2' 'trap "" TERM; sleep 1000 & echo $! > child; wait' 'exit 0'
 expect err "launch: killed rank 1, still running 1s later"
 gone "$(cat child)" || fail "a rank's child is still running"
 
@@ -85,7 +85,7 @@ rm -f up0 up1
 job=$!
 until [[ -e up0 && -e up1 ]]; do sleep 0.1; done
 kill -TERM "$job"
-sleep 0.3
+sleep 1
 kill -TERM "$job"
 code=0
 wait "$job" || code=$?
@@ -104,7 +104,7 @@ for rank in 0 1; do gone "$(cat "pid$rank")" || fail "rank $rank outlived the la
 refused() {
   local text="$1"
   shift
-  run 1 5 "$@"
+  run 1 20 "$@"
   expect err "$text"
 }
 refused "--nproc=N is missing" ./ranks
@@ -119,7 +119,7 @@ RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 refused "itself rank 1 of 2, started by torchru
 
 # Ranks that are threads are not launched: each process would train alone.
 if "$track1" --version | grep -q comm=local; then
-  run 1 20 --nproc=2 "$track1" --plan
+  run 1 30 --nproc=2 "$track1" --plan
   expect err "[rank 0] track1: rank 0 of 2: torchrun started 2 processes, but the ranks of this build"
   expect err "--world_size=2"
 fi

@@ -43,7 +43,10 @@ struct Collective {
 class Group : public LocalGroup, public std::enable_shared_from_this<Group> {
  public:
   Group(int size, absl::Duration timeout, FailureListener on_failure)
-      : size_(size), timeout_(timeout), on_failure_(std::move(on_failure)), gone_(size, false) {
+      : size_(size),
+        timeout_(std::min(timeout, absl::Hours(24 * 365))),
+        on_failure_(std::move(on_failure)),
+        gone_(size, false) {
     for (int rank = 0; rank < size; ++rank) records_.emplace_back(rank);
   }
 

@@ -118,7 +118,7 @@ TEST(LocalFaults, C3_AStuckRankIsATimeoutThatNamesIt) {
   absl::Status told;
   std::atomic<int> failures{0};
   const std::shared_ptr<LocalGroup> group =
-      LocalGroup::Create(3, absl::Milliseconds(100), [&](const absl::Status& status) {
+      LocalGroup::Create(3, absl::Seconds(2), [&](const absl::Status& status) {
         told = status;
         ++failures;
       });
@@ -130,7 +130,7 @@ TEST(LocalFaults, C3_AStuckRankIsATimeoutThatNamesIt) {
       const HostTensor x(DType::kF32, {4});
       EXPECT_TRUE(comm->AllReduce("all", x, ReduceOp::kSum, *queue).Wait(*queue).ok());
       // Rank 1 is stuck elsewhere until the others gave up.
-      while (rank == 1 && !timed_out) std::this_thread::yield();
+      while (rank == 1 && !timed_out) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       statuses[rank] = comm->AllReduce("x", x, ReduceOp::kSum, *queue).Wait(*queue);
       timed_out = true;
     });
@@ -139,9 +139,9 @@ TEST(LocalFaults, C3_AStuckRankIsATimeoutThatNamesIt) {
   for (const absl::Status& status : statuses) EXPECT_EQ(status, statuses[0]);
   EXPECT_EQ(statuses[0].code(), absl::StatusCode::kDeadlineExceeded) << statuses[0];
   ExpectHas(statuses[0],
-            "timeout after 100ms in collective 1, all_reduce(x, f32 x 4, sum): not called by rank "
+            "timeout after 2s in collective 1, all_reduce(x, f32 x 4, sum): not called by rank "
             "1; ");
-  ExpectHas(statuses[0], "  rank 0 started 1 all_reduce(x, f32 x 4, sum), 16 bytes, 0.1 s ago");
+  ExpectHas(statuses[0], "  rank 0 started 1 all_reduce(x, f32 x 4, sum), 16 bytes, ");
   ExpectHas(statuses[0],
             "  differs: rank 1 is behind: it has not called collective 1, all_reduce(x, f32 x 4, "
             "sum), as ranks 0 and 2 have");

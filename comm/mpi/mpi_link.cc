@@ -262,8 +262,9 @@ void MpiLink::Report(const absl::Status& reason) {
   if (on_failure_) on_failure_(failure);
   rendezvous_->GiveUp(reason);
   // Who gives up has its own reason, and is not to wait; rank 0 collects for all.
-  const std::string report = CollectReport(
+  std::string report = CollectReport(
       *rendezvous_, record_, aborted && rank() != 0 ? absl::ZeroDuration() : kReportPatience);
+  report.pop_back();  // the last line's end
   if (!aborted) {
     failure = absl::Status(failure.code(), absl::StrCat(failure.message(), "\n", report));
     if (on_failure_) on_failure_(failure);

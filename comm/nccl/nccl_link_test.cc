@@ -106,15 +106,15 @@ TEST_F(NcclLinkTest, CollectivesEndInOrder) {
 }
 
 TEST_F(NcclLinkTest, C3_ARankThatDoesNotCallIsNamedOnAll) {
-  Run(3, absl::Milliseconds(400), [](NcclLink& link) {
+  Run(3, absl::Seconds(2), [](NcclLink& link) {
     ASSERT_TRUE(Call(link, "first").ok());
     const auto start = Clock::now();
     const absl::Status status = link.rank() == 1 ? FailureOf(link) : Call(link, "second");
     EXPECT_FALSE(status.ok());
-    EXPECT_LT(Clock::now() - start, std::chrono::seconds(3));
+    EXPECT_LT(Clock::now() - start, std::chrono::seconds(8));
     EXPECT_TRUE(absl::StartsWith(status.message(), absl::StrCat("rank ", link.rank(), " of 3: ")))
         << status;
-    ExpectHas(status, "collective 1, second, has not ended after 400ms");
+    ExpectHas(status, "collective 1, second, has not ended after 2s");
     ExpectHas(status, "  rank 1 started 0 first, 8 bytes, ");
     ExpectHas(status,
               "\n  differs: rank 1 is behind: it has not called collective 1, second, as "
@@ -124,7 +124,7 @@ TEST_F(NcclLinkTest, C3_ARankThatDoesNotCallIsNamedOnAll) {
 }
 
 TEST_F(NcclLinkTest, C3_OtherCallsAreNamedWithBothSides) {
-  Run(2, absl::Milliseconds(300), [](NcclLink& link) {
+  Run(2, absl::Seconds(2), [](NcclLink& link) {
     // NCCL itself would see no difference in a label; what hangs is the call after it.
     EXPECT_TRUE(Call(link, link.rank() == 0 ? "attn" : "mlp").ok());
     const absl::Status status = link.rank() == 0 ? Call(link, "next") : FailureOf(link);
@@ -133,7 +133,7 @@ TEST_F(NcclLinkTest, C3_OtherCallsAreNamedWithBothSides) {
 }
 
 TEST_F(NcclLinkTest, AStuckStreamIsFoundByTheOthers) {
-  Run(2, absl::Milliseconds(300), [](NcclLink& link) {
+  Run(2, absl::Seconds(2), [](NcclLink& link) {
     FakeStream compute;
     if (link.rank() == 1) compute.Block();
     ASSERT_TRUE(Launch(link, "first", compute.get()).ok());
@@ -159,7 +159,7 @@ TEST_F(NcclLinkTest, C4_AbortCarriesItsReason) {
 }
 
 TEST_F(NcclLinkTest, ARankThatLeavesInGoodOrderIsNamed) {
-  Run(3, absl::Milliseconds(300), [](NcclLink& link) {
+  Run(3, absl::Seconds(2), [](NcclLink& link) {
     ASSERT_TRUE(Call(link, "first").ok());
     if (link.rank() == 2) return;
     const absl::Status status = Call(link, "second");
@@ -192,12 +192,12 @@ TEST_F(NcclLinkTest, StartHasATimeout) {
     ranks.emplace_back([rank] {
       SetFakeFaults({.never_connects = true, .fails_at = -1});
       const auto start = Clock::now();
-      const auto link = Connect(rank, 2, absl::Milliseconds(300));
+      const auto link = Connect(rank, 2, absl::Seconds(2));
       EXPECT_FALSE(link.ok());
       EXPECT_TRUE(absl::IsDeadlineExceeded(link.status()) || absl::IsUnavailable(link.status()))
           << link.status();
-      ExpectHas(link.status(), "NCCL did not connect the ranks within 300ms");
-      EXPECT_LT(Clock::now() - start, std::chrono::seconds(5));
+      ExpectHas(link.status(), "NCCL did not connect the ranks within 2s");
+      EXPECT_LT(Clock::now() - start, std::chrono::seconds(8));
     });
   }
   for (std::thread& rank : ranks) rank.join();

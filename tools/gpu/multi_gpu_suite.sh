@@ -68,11 +68,12 @@ common=(--record=unified_optimizers --preset=full "--train_files=$train" "--val_
         --epochs=1000 "--val_tokens=${VAL_TOKENS:-1048576}" --comm_timeout=60s)
 
 suite() {
-  local n
+  local n status
   for ((n = 2; n <= gpus; ++n)); do
     ranks "$n" "$out/nccl$n" 100 "$bin/nccl_ranks"
     wait_ranks
-    check "collectives on $n ranks ($(grep -hE '[0-9]+ passed' "$out/nccl$n.0" | tail -1))" $?
+    status=$?
+    check "collectives on $n ranks ($(grep -hE '[0-9]+ passed' "$out/nccl$n.0" | tail -1))" "$status"
   done
 }
 

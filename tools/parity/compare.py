@@ -121,7 +121,7 @@ def compare_weights(ours, other, exact, before, bound: float) -> bool:
               + ("  ours-exact other-exact" if exact else ""))
     good = True
     for l2, largest, cosine, name, unequal, against in rows:
-        within = l2 <= bound or (exact and against[0] <= against[1])
+        within = l2 <= bound or (len(against) == 2 and against[0] <= against[1])
         good &= within
         extra = f"  {against[0]:10.2e} {against[1]:11.2e}" if against else ""
         print(f"{name:40} {l2:9.2e} {largest:9.2e} {1 - cosine:9.1e} {unequal:8.2%}{extra}"

@@ -3,13 +3,16 @@
 #define TOOLS_TRAINER_LAUNCHED_RANKS_H_
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "comm/process_rank.h"
 #include "tools/trainer/train_config.h"
 
 namespace tools {
 
-// InvalidArgument if config.world_size is not the number of ranks that were launched.
-absl::Status CheckWorldSize(const TrainConfig& config, const comm::ProcessRank& where);
+// InvalidArgument if config.world_size is not the number of ranks that were launched. `launchers`:
+// what can start them, such as "mpirun or srun".
+absl::Status CheckWorldSize(const TrainConfig& config, const comm::ProcessRank& where,
+                            absl::string_view launchers);
 
 }  // namespace tools
 

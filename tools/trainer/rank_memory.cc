@@ -82,9 +82,11 @@ absl::StatusOr<std::vector<Choice>> Choices(const TrainConfig& config, kernels::
                                        return stage.tokens % (int64_t{16} * slots) == 0;
                                      });
     if (!divides) continue;
+    const int local_slots = comm::SlotsOfRank(slots, config.world_size, 0).count();
     for (const int per_pass : {4, 2, 1}) {
-      if (per_pass > comm::SlotsOfRank(slots, config.world_size, 0).count()) continue;
       other.slots_per_pass = per_pass;
+      // More than the rank has, or than a deterministic run may have.
+      if (other.pass_slots(other.slot_sizes().back(), local_slots) < per_pass) continue;
       ABSL_ASSIGN_OR_RETURN(const MemoryPlan plan, PlanMemory(other, queue));
       choices.push_back({slots, per_pass, plan.total});
     }
@@ -93,10 +95,6 @@ absl::StatusOr<std::vector<Choice>> Choices(const TrainConfig& config, kernels::
                    [](const Choice& a, const Choice& b) { return a.bytes > b.bytes; });
   return choices;
 }
-
-}  // namespace
-
-namespace {
 
 // Training and validation take turns, so their activations lie over each other.
 absl::Status PlanActivations(const TrainConfig& config, comm::Communicator& comm,

@@ -22,7 +22,7 @@ absl::Status RunRanks(
     const TrainConfig& config,
     const std::function<absl::Status(comm::Communicator& comm, int device)>& run) {
   ABSL_ASSIGN_OR_RETURN(const comm::ProcessRank where, comm::GetProcessRank());
-  ABSL_RETURN_IF_ERROR(CheckWorldSize(config, where));
+  ABSL_RETURN_IF_ERROR(CheckWorldSize(config, where, "mpirun"));
   comm::Watchdog watchdog;  // outlives the communicator
   ABSL_ASSIGN_OR_RETURN(std::unique_ptr<comm::Communicator> comm,
                         comm::MakeMpi(where, config.comm_timeout, [&](const absl::Status& status) {

@@ -26,7 +26,7 @@ absl::Status RunRanks(
     const TrainConfig& config,
     const std::function<absl::Status(comm::Communicator& comm, int device)>& run) {
   ABSL_ASSIGN_OR_RETURN(const comm::ProcessRank where, comm::GetProcessRank());
-  ABSL_RETURN_IF_ERROR(CheckWorldSize(config, where));
+  ABSL_RETURN_IF_ERROR(CheckWorldSize(config, where, "mpirun, torchrun, srun or //tools:launch"));
   ABSL_ASSIGN_OR_RETURN(const int device, comm::DeviceOfRank(where));
   comm::Watchdog watchdog;  // outlives the communicator
   ABSL_ASSIGN_OR_RETURN(

@@ -51,11 +51,10 @@ TEST(Ranks, ARankThatLeavesEarlyIsCodeTwoAndAReport) {
 }
 
 TEST(Ranks, ARankThatSleepsTooLongIsNamed) {
-  const absl::Status status =
-      RunRanks(Config(3, absl::Milliseconds(100)), [](Communicator& comm, int) {
-        if (comm.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(600));
-        return AllReduce(comm, "loss");
-      });
+  const absl::Status status = RunRanks(Config(3, absl::Seconds(1)), [](Communicator& comm, int) {
+    if (comm.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(3));
+    return AllReduce(comm, "loss");
+  });
   EXPECT_EQ(ExitCode(status), 2) << status;
   EXPECT_TRUE(absl::StrContains(status.message(),
                                 "  differs: rank 1 is behind: it has not called collective 0, "
@@ -75,17 +74,17 @@ TEST(Ranks, ARanksOwnErrorIsTheRunsError) {
 TEST(RanksDeathTest, ARankThatNeverComesBackEndsTheProcess) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
   const auto start = std::chrono::steady_clock::now();
-  EXPECT_EXIT((void)RunRanks(Config(3, absl::Milliseconds(200)),
+  EXPECT_EXIT((void)RunRanks(Config(3, absl::Seconds(1)),
                              [](Communicator& comm, int) {
                                if (comm.rank() == 1) Hang();
                                return AllReduce(comm, "loss");
                              }),
               testing::ExitedWithCode(2),
-              "ranks_test: timeout after 200ms in collective 0, .*\n"
+              "ranks_test: timeout after 1s in collective 0, .*\n"
               "  rank 0 started 0 all_reduce\\(loss, f32 x 3, sum\\).*\n"
               "  rank 1 has started no collective yet\n"
               "(.*\n)*  differs: rank 1 is behind(.*\n)*.*did not come back");
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(12));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(15));
 }
 
 TEST(RanksDeathTest, ARankThatNeverComesBackAfterAnothersErrorEndsTheProcess) {
