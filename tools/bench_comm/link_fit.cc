@@ -31,9 +31,11 @@ LinkFit FitLink(const std::vector<TimedCollective>& timed, int ranks, LinkShape 
   if (alpha < 0) {
     alpha = 0;
     x = b1 / bb;
+  } else if (x <= 0) {  // a rate fits no better than none: all of it is latency
+    alpha = a1 / aa;
+    x = 0;
   }
   LinkFit fit;
-  // A rate that fits no better than none: all of it is latency.
   fit.link = {.shape = shape, .gbps = x > 0 ? 1 / x : kInfinite, .latency_us = alpha};
   for (const TimedCollective& t : timed) {
     const double predicted = CollectiveSeconds(t.collective, t.bytes, ranks, fit.link);

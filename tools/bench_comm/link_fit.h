@@ -23,8 +23,8 @@ struct LinkFit {
 
 // The link with which CollectiveSeconds comes closest to `timed`: the least sum of squares of
 // (predicted - measured) / measured, so that small collectives count as much as large ones. Where
-// that would make the latency negative, it is 0. CHECKs at least two ranks and two times of
-// different bytes.
+// that would make the latency negative, it is 0, and where the rate, it is infinite. CHECKs at
+// least two ranks and two times of different bytes.
 LinkFit FitLink(const std::vector<TimedCollective>& timed, int ranks, LinkShape shape);
 
 }  // namespace tools

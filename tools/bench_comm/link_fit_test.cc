@@ -1,5 +1,7 @@
 #include "tools/bench_comm/link_fit.h"
 
+#include <cmath>
+
 #include "gtest/gtest.h"
 
 namespace tools {
@@ -30,6 +32,15 @@ TEST(LinkFit, LatencyIsNotNegative) {
   EXPECT_EQ(fit.link.latency_us, 0);
   EXPECT_GT(fit.worst_ratio, 1.01);
   EXPECT_LT(fit.worst_ratio, 1.2);
+}
+
+// More bytes in less time: all is latency, and 1.2 us is nearest to both, (1.2 / 2 - 1)^2 + 0.2^2.
+TEST(LinkFit, RateIsNotNegative) {
+  const LinkFit fit =
+      FitLink({{"all_gather", 1000, 2e-6}, {"all_gather", 2'000'000, 1e-6}}, 2, LinkShape::kRing);
+  EXPECT_TRUE(std::isinf(fit.link.gbps));
+  EXPECT_NEAR(fit.link.latency_us, 1.2, 1e-9);
+  EXPECT_NEAR(fit.worst_ratio, 2 / 1.2, 1e-9);
 }
 
 }  // namespace

@@ -73,7 +73,8 @@ suite() {
     ranks "$n" "$out/nccl$n" 100 "$bin/nccl_ranks"
     wait_ranks
     status=$?
-    check "collectives on $n ranks ($(grep -hE '[0-9]+ passed' "$out/nccl$n.0" | tail -1))" "$status"
+    check "collectives on $n ranks ($(grep -hE '[0-9]+ passed' "$out/nccl$n.0" | tail -1))" \
+      "$status"
   done
 }
 
@@ -91,7 +92,8 @@ training() {
   done
 }
 
-# The trace of the last stage's step, and what its compute phases predict for as many ranks.
+# The trace of the last stage's step, and what the compute phases of the first size's predict for as
+# many ranks.
 tracing() {
   local n trace
   for n in "${sizes[@]}"; do
@@ -106,7 +108,7 @@ tracing() {
     echo "predicted for $n ranks:"
     "$bin/track1" "${common[@]}" --batch_tokens=393216 --plan --ranks="$n" \
       --link_gbps="${LINK_GBPS:-3600}" --latency_us="${LATENCY_US:-12}" \
-      --phases="$out/trace1.json" > "$out/plan$n" 2>&1
+      --phases="$out/trace${sizes[0]}.json" > "$out/plan$n" 2>&1
     check "prediction for $n ranks" $?
     sed -n '/^communication/,$p' "$out/plan$n"
   done

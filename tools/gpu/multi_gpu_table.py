@@ -64,12 +64,13 @@ def main(folder: str, steps: int, sizes: list[int]) -> int:
         tokens = curves[n][-1].get("tokens_per_s", 0)
         difference = max(abs(a["loss"] - b["loss"]) for a, b in zip(base, curves[n]))
         equal = same[n] == same[sizes[0]] and len(same[n]) > 0
+        exposed, predicted = (text(exposed_ms(f"{folder}/{name}"), ".2f")
+                              for name in (f"traced{n}.0", f"plan{n}"))
         good &= equal and difference <= CURVE_BOUND
         good &= n < 8 or min(efficiency) >= LEAST_EFFICIENCY_AT_8
         print(f"{n:5} {', '.join(f'{x:.1f}' for x in ms):>28} {tokens:10,.0f} "
               f"{', '.join(f'{x:.0%}' for x in efficiency):>18} {difference:9.4f} "
-              f"{'yes' if equal else 'NO':>9} {text(exposed_ms(f'{folder}/traced{n}.0'), '.2f'):>10} "
-              f"{text(exposed_ms(f'{folder}/plan{n}'), '.2f'):>9}")
+              f"{'yes' if equal else 'NO':>9} {exposed:>10} {predicted:>9}")
     return 0 if good else 1
 
 

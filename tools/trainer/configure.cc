@@ -193,8 +193,7 @@ absl::Status CheckShape(const Recipe& recipe, const TrackFlags& flags) {
   return absl::OkStatus();
 }
 
-// On a GPU two at once are a little faster than one and leave room for the validation's slots;
-// docs/benchmarks.md has the figures.
+// On a GPU two at once are a little faster than one; docs/benchmarks.md has the figures.
 int DefaultSlotsPerPass(const Device& device, const Recipe& recipe) {
   return device.kind == "cuda" ? std::min(2, recipe.data.slots) : 1;
 }

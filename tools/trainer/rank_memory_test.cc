@@ -108,5 +108,15 @@ TEST_F(RankMemoryTest, ChoicesNameTheSmallestCard) {
   EXPECT_NE(text->find("24 GB"), std::string::npos) << *text;
 }
 
+// More than one slot a pass is refused there.
+TEST_F(RankMemoryTest, DeterministicRunsWithBanksChooseOneSlotAPass) {
+  TrainConfig config = Config("unified_optimizers");
+  config.deterministic = true;
+  const absl::StatusOr<std::string> text = MemoryChoicesText(config, *queue_);
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_NE(text->find("--slots_per_pass=1 "), std::string::npos) << *text;
+  EXPECT_EQ(text->find("--slots_per_pass=2"), std::string::npos) << *text;
+}
+
 }  // namespace
 }  // namespace tools
