@@ -1,6 +1,8 @@
 #include "comm/mpi/mpi_moves.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 namespace comm {
 namespace {
@@ -8,30 +10,35 @@ namespace {
 const char* At(const void* p, int64_t bytes) { return static_cast<const char*>(p) + bytes; }
 char* At(void* p, int64_t bytes) { return static_cast<char*>(p) + bytes; }
 
-// `count` bytes, of which the next ones begin `extent` bytes after the first: a piece of a block,
-// so that MPI finds that piece of each rank's block. Freed at once by its owner, which MPI allows
-// for a type in use.
-class PieceType {
- public:
-  PieceType(int64_t count, int64_t extent) {
-    MPI_Datatype packed = MPI_DATATYPE_NULL;
-    error_ = MPI_Type_contiguous(static_cast<int>(count), MPI_BYTE, &packed);
-    if (error_ != MPI_SUCCESS) return;
-    error_ = MPI_Type_create_resized(packed, 0, extent, &type_);
-    MPI_Type_free(&packed);
-    if (error_ == MPI_SUCCESS) error_ = MPI_Type_commit(&type_);
+// What of each rank's block of `bytes` goes in one request: `count` elements of a type whose
+// extent is the block, so that MPI finds that piece of every block; a whole block is plain bytes.
+struct Piece {
+  Piece(int64_t piece_bytes, int64_t block_bytes) {
+    if (piece_bytes == block_bytes) {
+      count = static_cast<int>(piece_bytes);
+      return;
+    }
+    // They stay until the process ends: there are as many as there are sizes.
+    static auto* types = new std::map<std::pair<int64_t, int64_t>, MPI_Datatype>;
+    const auto [it, added] = types->try_emplace({piece_bytes, block_bytes}, MPI_DATATYPE_NULL);
+    if (added) error = Make(static_cast<int>(piece_bytes), block_bytes, &it->second);
+    count = 1;
+    type = it->second;
   }
-  PieceType(const PieceType&) = delete;
-  PieceType& operator=(const PieceType&) = delete;
-  ~PieceType() {
-    if (type_ != MPI_DATATYPE_NULL) MPI_Type_free(&type_);
-  }
-  int error() const { return error_; }
-  MPI_Datatype get() const { return type_; }
+
+  int count = 0;
+  MPI_Datatype type = MPI_BYTE;
+  int error = MPI_SUCCESS;
 
  private:
-  MPI_Datatype type_ = MPI_DATATYPE_NULL;
-  int error_ = MPI_SUCCESS;
+  static int Make(int bytes, int64_t extent, MPI_Datatype* type) {
+    MPI_Datatype packed = MPI_DATATYPE_NULL;
+    int error = MPI_Type_contiguous(bytes, MPI_BYTE, &packed);
+    if (error != MPI_SUCCESS) return error;
+    error = MPI_Type_create_resized(packed, 0, extent, type);
+    MPI_Type_free(&packed);
+    return error == MPI_SUCCESS ? MPI_Type_commit(type) : error;
+  }
 };
 
 // start(begin, count, request) for each piece of `bytes`.
@@ -52,10 +59,10 @@ MpiStart AllToAll(const void* in, void* out, int64_t bytes, int64_t piece) {
   return [=](MPI_Comm comm, std::vector<MPI_Request>& requests) {
     return ForEachPiece(bytes, piece, requests,
                         [&](int64_t begin, int64_t count, MPI_Request* request) {
-                          const PieceType type(count, bytes);
-                          if (type.error() != MPI_SUCCESS) return type.error();
-                          return MPI_Ialltoall(At(in, begin), 1, type.get(), At(out, begin), 1,
-                                               type.get(), comm, request);
+                          const Piece one(count, bytes);
+                          if (one.error != MPI_SUCCESS) return one.error;
+                          return MPI_Ialltoall(At(in, begin), one.count, one.type, At(out, begin),
+                                               one.count, one.type, comm, request);
                         });
   };
 }
@@ -68,10 +75,10 @@ MpiStart AllGather(const void* in, void* out, int64_t bytes, int64_t piece) {
     const bool in_place = in == At(out, rank * bytes);
     return ForEachPiece(
         bytes, piece, requests, [&](int64_t begin, int64_t count, MPI_Request* request) {
-          const PieceType type(count, bytes);
-          if (type.error() != MPI_SUCCESS) return type.error();
-          return MPI_Iallgather(in_place ? MPI_IN_PLACE : At(in, begin), 1, type.get(),
-                                At(out, begin), 1, type.get(), comm, request);
+          const Piece one(count, bytes);
+          if (one.error != MPI_SUCCESS) return one.error;
+          return MPI_Iallgather(in_place ? MPI_IN_PLACE : At(in, begin), one.count, one.type,
+                                At(out, begin), one.count, one.type, comm, request);
         });
   };
 }
