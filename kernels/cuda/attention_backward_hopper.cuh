@@ -115,34 +115,12 @@ struct Shared {
 };
 static_assert(Shared::kBytes <= 227 * 1024);
 
-// A place of a ring of `stages` and how often it came round, modulo 2.
-template <int stages>
-struct Place {
-  int stage = 0;
-  uint32_t parity = 0;
-
-  __device__ __forceinline__ void Advance() {
-    if (++stage == stages) {
-      stage = 0;
-      parity ^= 1;
-    }
-  }
-};
-
-__device__ __forceinline__ void Arrive(uint32_t barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-
 template <bool kQuery>
 __device__ __forceinline__ void LoadTile(const CUtensorMap& map, uint32_t to, uint32_t barrier,
                                          const Item<kQuery>& item, int token) {
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    asm volatile(
-        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-        " [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(to + i * kBoxBytes),
-        "l"(&map), "r"(barrier), "r"(item.head * kDim + i * 64), "r"(token), "r"(item.slot)
-        : "memory");
+    LoadBox(map, to + i * kBoxBytes, barrier, item.head * kDim + i * 64, token, item.slot);
   }
 }
 

@@ -84,12 +84,12 @@ __device__ __forceinline__ void Step(float (&dk)[kSums], float (&dv)[kSums], uin
   MultiplyTransposed(dp, v, do_);
   EndGroup();
   WaitForProducts<1>();
-  Arrived(s);
+  KeepBehind(s);
   const int column = Lane() % 4 * 2;
   const uint32_t at = (stage * kRows + column) * 4;
   Probabilities(s, scale_log2, shared.lse + at);
   WaitForProducts<0>();
-  Arrived(dp);
+  KeepBehind(dp);
   LeftFactor left_p, left_ds;
   if (masked) {
     Factors<true>(s, dp, keys, step + column, shared.delta + at, left_p, left_ds);
@@ -133,8 +133,8 @@ __device__ __forceinline__ void Consume(const Maps& maps, const Problem& problem
     if (step == header.first_step) consumer.FreeRows();
   }
   WaitForProducts<0>();
-  Arrived(dk);
-  Arrived(dv);
+  KeepBehind(dk);
+  KeepBehind(dv);
   consumer.Free();
   // In place of k and v, once all warps' products have read them.
   consumer.Sync();

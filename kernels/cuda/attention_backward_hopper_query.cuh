@@ -50,7 +50,7 @@ __device__ __forceinline__ void Slopes(float (&s)[kScores], float (&dp)[kScores]
     s[i] = Exp2(fmaf(s[i], scale_log2, -rows.lse_log2[i / 2 % 2]));
   }
   WaitForProducts<0>();
-  Arrived(dp);
+  KeepBehind(dp);
   const int column = step + Lane() % 4 * 2;
 #pragma unroll
   for (int j = 0; j < kRows / 8; ++j) {
@@ -86,7 +86,7 @@ __device__ __forceinline__ void Step(float (&dq)[kSums], const Rows& q, const Ro
   MultiplyTransposed(dp, do_, v);
   EndGroup();
   WaitForProducts<1>();
-  Arrived(s);
+  KeepBehind(s);
   LeftFactor left;
   if (masked) {
     Slopes<true>(s, dp, rows, scale_log2, step, left);
@@ -163,7 +163,7 @@ __device__ __forceinline__ void Consume(const Maps& maps, const Problem& problem
     if (step == header.first_step) consumer.FreeRows();
   }
   WaitForProducts<0>();
-  Arrived(dq);
+  KeepBehind(dq);
   consumer.Free();
   // In place of q: each warp writes where only it has read.
   StoreSums(dq, problem.scale, tiles, consumer.warp);

@@ -137,13 +137,6 @@ __device__ __forceinline__ void MultiplyTile(float (&c)[kSums], const LeftFactor
   }
 }
 
-// Sums are results of the products that were waited for from here on, not before.
-template <int n>
-__device__ __forceinline__ void Arrived(float (&c)[n]) {
-#pragma unroll
-  for (int i = 0; i < n; ++i) asm volatile("" : "+f"(c[i])::"memory");
-}
-
 // Writes a warpgroup's sums times `factor`, rounded, to a tile: the thread's warp its 16 rows.
 __device__ __forceinline__ void StoreSums(const float (&c)[kSums], float factor, uint32_t tile,
                                           int warp) {

@@ -145,12 +145,12 @@ struct Consumer {
 
 // Frees the place when all four warps of all warpgroups have come here.
 __device__ __forceinline__ void Free(Consumer& at, Shared& shared) {
-  if (threadIdx.x % kWarp == 0) Arrive(shared.keys_empty[at.place.index]);
+  if (threadIdx.x % kWarp == 0) Arrive(shared.keys_empty[at.place.stage]);
   at.place.Advance();
 }
 __device__ __forceinline__ uint32_t Await(const Consumer& at, Shared& shared) {
-  WaitFull(shared.keys_full[at.place.index], at.place.parity);
-  return SharedOffset(shared.keys[at.place.index]);
+  WaitFull(shared.keys_full[at.place.stage], at.place.parity);
+  return SharedOffset(shared.keys[at.place.stage]);
 }
 
 // Attends to keys [key, key + keys), which are `skipped` keys into the ring's places.
@@ -275,8 +275,8 @@ __device__ __forceinline__ void Consume(const AttentionProblem& problem, Shared&
   Consumer at;
   at.scale_log2 = problem.scale * kLog2E;
   for (int piece = group;; piece += kGroups, table_place.Advance()) {
-    WaitFull(shared.table_full[table_place.index], table_place.parity);
-    const Table& table = shared.tables[table_place.index];
+    WaitFull(shared.table_full[table_place.stage], table_place.parity);
+    const Table& table = shared.tables[table_place.stage];
     if (table.first_query < 0) return;
     at.group_query = table.first_query + group * kGroupQueries;
     at.query = table.first_query + warp * 16;
@@ -315,7 +315,7 @@ __device__ __forceinline__ void Consume(const AttentionProblem& problem, Shared&
     if (at.group_query >= end && threadIdx.x % kWarp == 0) Arrive(*at.q_empty);
     Store(problem, table, at, rows);
     __syncwarp();
-    if (threadIdx.x % kWarp == 0) Arrive(shared.table_empty[table_place.index]);
+    if (threadIdx.x % kWarp == 0) Arrive(shared.table_empty[table_place.stage]);
   }
 }
 

@@ -59,23 +59,7 @@ struct Problem {
   int* next;  // tiles taken beside each block's first
 };
 
-// One of a ring's places and how often it came round, modulo 2.
-template <int places>
-struct Place {
-  int index = 0;
-  uint32_t parity = 0;
-
-  __device__ __forceinline__ void Advance() {
-    if (++index == places) {
-      index = 0;
-      parity ^= 1;
-    }
-  }
-};
-
-__device__ __forceinline__ void Arrive(uint64_t& barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(SharedOffset(&barrier)) : "memory");
-}
+__device__ __forceinline__ void Arrive(uint64_t& barrier) { cuda::Arrive(SharedOffset(&barrier)); }
 __device__ __forceinline__ void WaitFull(uint64_t& barrier, uint32_t parity) {
   WaitForPhase(SharedOffset(&barrier), parity);
 }
@@ -151,15 +135,15 @@ inline __device__ void TakeTiles(const Problem& problem, Shared& shared) {
     const bool any = tile < problem.tiles;
     int next = 0;
     if (any && lane == 0) next = gridDim.x + atomicAdd(problem.next, 1);
-    WaitEmpty(shared.table_empty[place.index], place.parity);
-    Table& table = shared.tables[place.index];
+    WaitEmpty(shared.table_empty[place.stage], place.parity);
+    Table& table = shared.tables[place.stage];
     if (any) {
       FillTable(problem.attention, problem.row_tiles, tile, table);
     } else if (lane == 0) {
       table.first_query = -1;
     }
     __syncwarp();
-    if (lane == 0) Arrive(shared.table_full[place.index]);
+    if (lane == 0) Arrive(shared.table_full[place.stage]);
     if (!any) return;
     tile = __shfl_sync(0xffffffffu, next, 0);
   }
@@ -171,8 +155,8 @@ __device__ __forceinline__ void LoadTokens(const CUtensorMap& map, uint8_t* to, 
   ArriveExpecting(SharedOffset(&barrier), 2 * part);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    LoadSlotBox(map, SharedOffset(to + i * part), SharedOffset(&barrier),
-                head * kDim + i * kColumns, token, slot);
+    LoadBox(map, SharedOffset(to + i * part), SharedOffset(&barrier), head * kDim + i * kColumns,
+            token, slot);
   }
 }
 
@@ -181,14 +165,14 @@ inline __device__ void CopyQueries(const CUtensorMap& q, Shared& shared) {
   Place<kTables> table_place;
   Place<kQueryPlaces> place;
   for (;; table_place.Advance()) {
-    WaitFull(shared.table_full[table_place.index], table_place.parity);
-    const Table& table = shared.tables[table_place.index];
+    WaitFull(shared.table_full[table_place.stage], table_place.parity);
+    const Table& table = shared.tables[table_place.stage];
     const int first = table.first_query, head = table.head, slot = table.slot;
     if (first < 0) return;
-    Arrive(shared.table_empty[table_place.index]);
+    Arrive(shared.table_empty[table_place.stage]);
     for (int i = 0; i < kGroups; ++i, place.Advance()) {
-      WaitEmpty(shared.q_empty[place.index], place.parity);
-      LoadTokens(q, shared.q[place.index], kQueryPart, shared.q_full[place.index], head,
+      WaitEmpty(shared.q_empty[place.stage], place.parity);
+      LoadTokens(q, shared.q[place.stage], kQueryPart, shared.q_full[place.stage], head,
                  first + i * kGroupQueries, slot);
     }
   }
@@ -200,17 +184,17 @@ inline __device__ void CopyKeys(const CUtensorMap& k, const CUtensorMap& v, Shar
   Place<kTables> table_place;
   Place<kKeyPlaces> place;
   for (;; table_place.Advance()) {
-    WaitFull(shared.table_full[table_place.index], table_place.parity);
-    const Table& table = shared.tables[table_place.index];
+    WaitFull(shared.table_full[table_place.stage], table_place.parity);
+    const Table& table = shared.tables[table_place.stage];
     if (table.first_query < 0) return;
     const int head = table.head, slot = table.slot, end = table.end, steps = table.Steps();
-    Arrive(shared.table_empty[table_place.index]);
+    Arrive(shared.table_empty[table_place.stage]);
     for (int key = end - steps * kKeys; key < end; key += kKeys) {
 #pragma unroll
       for (int i = 0; i < 2; ++i, place.Advance()) {
-        WaitEmpty(shared.keys_empty[place.index], place.parity);
-        LoadTokens(i == 0 ? k : v, shared.keys[place.index], kKeyPart,
-                   shared.keys_full[place.index], head, key, slot);
+        WaitEmpty(shared.keys_empty[place.stage], place.parity);
+        LoadTokens(i == 0 ? k : v, shared.keys[place.stage], kKeyPart,
+                   shared.keys_full[place.stage], head, key, slot);
       }
     }
   }

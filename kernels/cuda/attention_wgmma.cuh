@@ -5,8 +5,6 @@
 #ifndef KERNELS_CUDA_ATTENTION_WGMMA_CUH_
 #define KERNELS_CUDA_ATTENTION_WGMMA_CUH_
 
-#include <cuda.h>
-
 #include <cstdint>
 
 namespace kernels::cuda {
@@ -18,16 +16,6 @@ __device__ __forceinline__ uint32_t DescriptorLow(uint32_t address, int leading)
 }
 __device__ __forceinline__ uint64_t DescriptorAt(uint32_t low, int bytes) {
   return uint64_t{1u << 30 | 1024 >> 4} << 32 | (low + (bytes >> 4));
-}
-
-// A box of a tensor of three dims.
-__device__ __forceinline__ void LoadSlotBox(const CUtensorMap& map, uint32_t to, uint32_t barrier,
-                                            int c0, int c1, int c2) {
-  asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-      " [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(to),
-      "l"(&map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2)
-      : "memory");
 }
 
 #define KERNELS_SUMS_8(i)                                                                     \
@@ -83,13 +71,6 @@ __device__ __forceinline__ void MultiplyValues(float (&c)[64], const uint32_t (&
 
 #undef KERNELS_SUMS_32
 #undef KERNELS_SUMS_8
-
-// Keeps uses of sums behind the wait for their products, which the compiler knows nothing of.
-template <int n>
-__device__ __forceinline__ void KeepBehind(float (&c)[n]) {
-#pragma unroll
-  for (float& sum : c) asm volatile("" : "+f"(sum)::"memory");
-}
 
 }  // namespace kernels::cuda
 

@@ -41,6 +41,23 @@ __device__ __forceinline__ void WaitForPhase(uint32_t barrier, uint32_t parity) 
   } while (done == 0);
 }
 
+// A place of a ring of `stages` and how often it came round, modulo 2.
+template <int stages>
+struct Place {
+  int stage = 0;
+  uint32_t parity = 0;
+
+  __device__ __forceinline__ void Advance() {
+    if (++stage == stages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+__device__ __forceinline__ void Arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
 __device__ __forceinline__ void ArriveExpecting(uint32_t barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
@@ -64,6 +81,15 @@ __device__ __forceinline__ void LoadBox(const CUtensorMap& map, uint32_t to, uin
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
       " [%0], [%1, {%3, %4}], [%2];" ::"r"(to),
       "l"(&map), "r"(barrier), "r"(c0), "r"(c1)
+      : "memory");
+}
+// Of a tensor of three dims.
+__device__ __forceinline__ void LoadBox(const CUtensorMap& map, uint32_t to, uint32_t barrier,
+                                        int c0, int c1, int c2) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      " [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(to),
+      "l"(&map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2)
       : "memory");
 }
 // To the same place in all `blocks` of the cluster, whose barriers all count the bytes.
@@ -140,6 +166,13 @@ __device__ __forceinline__ void EndGroup() {
 template <int groups>
 __device__ __forceinline__ void WaitForProducts() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(groups) : "memory");
+}
+
+// Keeps uses of sums behind the wait for their products, which the compiler knows nothing of.
+template <int n>
+__device__ __forceinline__ void KeepBehind(float (&c)[n]) {
+#pragma unroll
+  for (float& sum : c) asm volatile("" : "+f"(sum)::"memory");
 }
 
 }  // namespace kernels::cuda

@@ -66,19 +66,6 @@ struct Ring {
   uint32_t x, w, full, empty;
 };
 
-// A place of the ring and how often it came round, modulo 2.
-struct Place {
-  int stage = 0;
-  uint32_t parity = 0;
-
-  __device__ __forceinline__ void Advance() {
-    if (++stage == kStages) {
-      stage = 0;
-      parity ^= 1;
-    }
-  }
-};
-
 template <Weights weights>
 __device__ __forceinline__ void LoadWeights(const CUtensorMap& map, uint32_t to, uint32_t barrier,
                                             int depth, int column) {
@@ -96,7 +83,7 @@ __device__ __forceinline__ void LoadWeights(const CUtensorMap& map, uint32_t to,
 template <Weights weights>
 __device__ void Produce(const CUtensorMap& x, const CUtensorMap& w, const Problem& problem,
                         const Ring& ring, int cluster, int clusters, int rank) {
-  Place place;
+  Place<kStages> place;
   const int tiles = problem.row_tiles * problem.column_tiles;
   for (int tile = cluster; tile < tiles; tile += clusters) {
     const int row = (tile / problem.column_tiles * kBlocks + rank) * kRows;
@@ -177,7 +164,7 @@ struct Consumer {
   uint32_t w, full;
   uint32_t empty_in_block;  // in the block that this lane tells, if any
   bool tells;
-  Place place;
+  Place<kStages> place;
   uint32_t last = 0;  // barrier of the place before
 };
 
@@ -239,7 +226,7 @@ __device__ void Consume(const Problem& problem, const Ring& shared, int cluster,
                    shared.full,
                    InBlock(shared.empty, lane % kBlocks),
                    lane < kBlocks,
-                   Place(),
+                   Place<kStages>(),
                    0};
   const int tiles = problem.row_tiles * problem.column_tiles;
   Part before;
