@@ -242,12 +242,7 @@ TEST_P(SpiedTrain, T1_53_OneStepsGradientsAgreeOnAnyNumberOfRanks) {
   RecordProperty("largest_relative_difference", absl::StrCat(largest));
 }
 
-INSTANTIATE_TEST_SUITE_P(Records, SpiedTrain,
-                         testing::Values("muon_custom_sizing", "fix_muon_lr", "unified_optimizers",
-                                         "record7"),
-                         [](const testing::TestParamInfo<const char*>& record) {
-                           return std::string(record.param);
-                         });
+INSTANTIATE_TEST_SUITE_P(Records, SpiedTrain, AllRecords(), RecordName);
 
 }  // namespace
 }  // namespace tools

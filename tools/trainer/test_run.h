@@ -49,6 +49,14 @@ inline std::vector<uint16_t> SyntheticTokens(int64_t count, uint32_t seed) {
   return tokens;
 }
 
+// Every record of both tracks, for suites of whole runs, and the names of their tests.
+inline auto AllRecords() {
+  return testing::Values("muon_custom_sizing", "fix_muon_lr", "unified_optimizers", "record7");
+}
+inline std::string RecordName(const testing::TestParamInfo<const char*>& record) {
+  return record.param;
+}
+
 struct TestWidth {
   int64_t heads = 2;
   int64_t head_dim = 16;

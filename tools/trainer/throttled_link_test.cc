@@ -150,12 +150,7 @@ TEST_P(ThrottledLink, ExposedTimeIsWhatThePlanPredicts) {
               1e3 * predicted.compute_s);
 }
 
-INSTANTIATE_TEST_SUITE_P(Records, ThrottledLink,
-                         testing::Values("muon_custom_sizing", "fix_muon_lr", "unified_optimizers",
-                                         "record7"),
-                         [](const testing::TestParamInfo<const char*>& record) {
-                           return std::string(record.param);
-                         });
+INSTANTIATE_TEST_SUITE_P(Records, ThrottledLink, AllRecords(), RecordName);
 
 }  // namespace
 }  // namespace tools

@@ -143,12 +143,7 @@ TEST_P(WorldSize, ElasticResumeIsTheUnbrokenRun) {
   }
 }
 
-std::string RecordName(const testing::TestParamInfo<const char*>& record) { return record.param; }
-
-INSTANTIATE_TEST_SUITE_P(Records, WorldSize,
-                         testing::Values("muon_custom_sizing", "fix_muon_lr", "unified_optimizers",
-                                         "record7"),
-                         RecordName);
+INSTANTIATE_TEST_SUITE_P(Records, WorldSize, AllRecords(), RecordName);
 
 }  // namespace
 }  // namespace tools
