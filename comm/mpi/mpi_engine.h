@@ -62,7 +62,7 @@ class MpiEngine {
   std::vector<MPI_Request> requests_;
   std::vector<std::shared_ptr<MpiOperation>> owners_;  // of each request
   std::deque<std::shared_ptr<MpiOperation>> seconds_;  // second parts not started yet
-  std::vector<int> ended_;  // of Testsome
+  std::vector<int> ended_;                             // of Testsome
   std::vector<MPI_Status> statuses_;
   int rank_ = 0, size_ = 1;
 };
