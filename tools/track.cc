@@ -7,24 +7,19 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
-#include "absl/flags/usage_config.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "third_party/absl_compat/status_macros.h"
+#include "tools/command_line.h"
 #include "tools/composition.h"
-#include "tools/flag_names.h"
 #include "tools/sample/demo_ending.h"
 #include "tools/trainer/comm_plan_text.h"
 #include "tools/trainer/configure.h"
-#include "tools/trainer/exit_code.h"
 #include "tools/trainer/interrupt.h"
 #include "tools/trainer/plan_text.h"
 #include "tools/trainer/ranks.h"
 #include "tools/trainer/run_trace.h"
 #include "tools/trainer/train.h"
-#include "tools/working_folder.h"
 
 ABSL_FLAG(std::string, record, "",
           "Which record to train. Empty: unified_optimizers on track 1, record7 on track 2.");
@@ -207,12 +202,8 @@ absl::Status RunProcess(const Track& track, const Processes& processes) {
   return closed;
 }
 
-absl::Status Run(const Track& track, const std::vector<char*>& positional) {
-  ABSL_RETURN_IF_ERROR(EnterCallersFolder());
-  if (positional.size() > 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "\"", positional[1], "\": not a flag; all arguments are flags, such as --steps=100"));
-  }
+absl::Status Run(const Track& track, const std::vector<std::string>& arguments) {
+  ABSL_RETURN_IF_ERROR(NoArguments(arguments));
   ABSL_ASSIGN_OR_RETURN(const Processes processes, ProcessesOfRun());
   const absl::Status status = RunProcess(track, processes);
   // Several processes share one stderr.
@@ -221,20 +212,44 @@ absl::Status Run(const Track& track, const std::vector<char*>& positional) {
   return absl::Status(status.code(), absl::StrCat(who, status.message()));
 }
 
+CommandHelp Help(const Track& track) {
+  const std::string run = absl::StrCat("bazel run //tools:", track.name, " -- ");
+  return {
+      .name = track.name,
+      .summary = absl::StrCat("trains a GPT by a record of the NanoGPT speedrun, ", track.record,
+                              " if --record does not say another."),
+      .usage = absl::StrCat(run, "[flags]"),
+      .examples = {{"a minute's training on a CPU", absl::StrCat(run, "--preset=demo")},
+                   {"the record on a GPU, from the shards in data/fineweb10B",
+                    absl::StrCat("bazel run --config=cuda //tools:", track.name,
+                                 " -- --preset=full --out_dir=runs/1 --metrics=runs/1.jsonl")},
+                   {"the same on 8 GPUs",
+                    absl::StrCat("bazel run --config=nccl //tools:launch -- --nproc=8 "
+                                 "//tools:",
+                                 track.name, " --preset=full")},
+                   {"what it would take", absl::StrCat(run, "--preset=full --plan")}},
+      .groups = {
+          {"Recipe", {"record", "preset", "steps", "schedule_extension", "seed", "deterministic"}},
+          {"Data",
+           {"train_files", "val_files", "batch_tokens", "max_seq_len", "slots", "epochs",
+            "val_tokens", "val_every"}},
+          {"Machine", {"device", "slots_per_pass", "memory_gib", "threads"}},
+          {"Ranks", {"world_size", "comm_timeout", "comm_check"}},
+          {"Weights and checkpoints",
+           {"init_from", "save_init", "out_dir", "checkpoint_every", "keep_checkpoints", "resume"}},
+          {"What it tells", {"metrics", "trace", "trace_steps", "sample_lines"}},
+          {"Plans, in place of a run",
+           {"plan", "ranks", "link_gbps", "latency_us", "link_shape", "phases", "tflops"}},
+      }};
+}
+
 }  // namespace
 
 int TrackMain(const Track& track, int argc, char** argv) {
-  static const char* name = track.name;
-  absl::FlagsUsageConfig usage;
-  usage.version_string = [] { return CompositionText(name) + "\n"; };
-  absl::SetFlagsUsageConfig(usage);
-  absl::SetProgramUsageMessage("Trains a small GPT by a record of the NanoGPT speedrun.");
-  absl::Status status = CheckFlagNames(argc, argv);
-  if (status.ok()) status = Run(track, absl::ParseCommandLine(argc, argv));
-  if (!status.ok()) {
-    std::fprintf(stderr, "%s: %s\n", track.name, std::string(status.message()).c_str());
-  }
-  return ExitCode(status);
+  CommandHelp help = Help(track);
+  help.version = CompositionText(track.name);
+  return RunTool(argc, argv, help,
+                 [&](const std::vector<std::string>& arguments) { return Run(track, arguments); });
 }
 
 }  // namespace tools

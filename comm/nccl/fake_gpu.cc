@@ -69,6 +69,12 @@ std::deque<Comm>& Comms() {
   return *comms;
 }
 
+// Events too, as streams may still name them.
+std::deque<Event>& Events() {
+  static std::deque<Event>* events = new std::deque<Event>;
+  return *events;
+}
+
 ncclResult_t Enqueue(ncclComm_t handle, cudaStream_t stream) {
   std::lock_guard<std::mutex> lock(mutex);
   Comm* const comm = Of(handle);
@@ -236,10 +242,10 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  *event = reinterpret_cast<cudaEvent_t>(new comm::Event);
+  std::lock_guard<std::mutex> lock(mutex);
+  *event = reinterpret_cast<cudaEvent_t>(&comm::Events().emplace_back());
   return cudaSuccess;
 }
-// Kept: a stream may still name it.
 cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   std::lock_guard<std::mutex> lock(mutex);

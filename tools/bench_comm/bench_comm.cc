@@ -11,18 +11,15 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "comm/communicator.h"
 #include "kernels/arena.h"
 #include "third_party/absl_compat/status_macros.h"
 #include "tools/bench_comm/link_fit.h"
+#include "tools/command_line.h"
 #include "tools/composition.h"
-#include "tools/flag_names.h"
 #include "tools/trainer/device.h"
-#include "tools/trainer/exit_code.h"
 #include "tools/trainer/ranks.h"
 #include "tools/trainer/train_config.h"
 
@@ -112,7 +109,8 @@ absl::Status RunRank(const TrainConfig& config, comm::Communicator& comm, int gp
   return absl::OkStatus();
 }
 
-absl::Status Run() {
+absl::Status Run(const std::vector<std::string>& arguments) {
+  ABSL_RETURN_IF_ERROR(NoArguments(arguments));
   ABSL_ASSIGN_OR_RETURN(const Processes processes, ProcessesOfRun());
   TrainConfig config;
   const int64_t world_size = absl::GetFlag(FLAGS_world_size);
@@ -138,16 +136,11 @@ absl::Status Run() {
 }  // namespace tools
 
 int main(int argc, char** argv) {
-  absl::SetProgramUsageMessage("Times collectives, and fits the link's rate and latency.");
-  absl::Status status = tools::CheckFlagNames(argc, argv);
-  if (status.ok()) {
-    const std::vector<char*> rest = absl::ParseCommandLine(argc, argv);
-    status = rest.size() > 1 ? absl::InvalidArgumentError(absl::StrCat(
-                                   "\"", rest[1], "\": not a flag; all arguments are flags"))
-                             : tools::Run();
-  }
-  if (!status.ok()) {
-    std::fprintf(stderr, "bench_comm: %s\n", std::string(status.message()).c_str());
-  }
-  return tools::ExitCode(status);
+  const tools::CommandHelp help = {
+      .name = "bench_comm",
+      .summary = "times collectives, and fits the link's rate and latency that --plan takes.",
+      .usage = "bazel run [--config=nccl|mpi] //tools/bench_comm -- [flags]",
+      .examples = {{"ranks that are threads", "bazel run //tools/bench_comm -- --world_size=4"}},
+      .groups = {{"Ranks", {"world_size", "device"}}, {"Measurement", {"max_mib", "repeats"}}}};
+  return tools::RunTool(argc, argv, help, tools::Run);
 }

@@ -10,15 +10,11 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
 #include "absl/strings/str_cat.h"
 #include "third_party/absl_compat/status_macros.h"
 #include "tools/bench_step/bench.h"
+#include "tools/command_line.h"
 #include "tools/composition.h"
-#include "tools/flag_names.h"
-#include "tools/trainer/exit_code.h"
-#include "tools/working_folder.h"
 
 ABSL_FLAG(std::string, record, "unified_optimizers", "Which record's step.");
 ABSL_FLAG(std::string, preset, "",
@@ -45,13 +41,8 @@ ABSL_FLAG(std::string, trace, "", "Also write the traced steps as a Perfetto tra
 namespace tools {
 namespace {
 
-absl::Status Run(int argc, char** argv) {
-  const std::vector<char*> positional = absl::ParseCommandLine(argc, argv);
-  ABSL_RETURN_IF_ERROR(EnterCallersFolder());
-  if (positional.size() > 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "\"", positional[1], "\": not a flag; all arguments are flags, such as --steps=20"));
-  }
+absl::Status Run(const std::vector<std::string>& arguments) {
+  ABSL_RETURN_IF_ERROR(NoArguments(arguments));
   BenchOptions options;
   options.flags.record = absl::GetFlag(FLAGS_record);
   options.flags.preset = absl::GetFlag(FLAGS_preset);
@@ -80,11 +71,17 @@ absl::Status Run(int argc, char** argv) {
 }  // namespace tools
 
 int main(int argc, char** argv) {
-  absl::SetProgramUsageMessage("Times a training step, phase by phase, against the device.");
-  absl::Status status = tools::CheckFlagNames(argc, argv);
-  if (status.ok()) status = tools::Run(argc, argv);
-  if (!status.ok()) {
-    std::fprintf(stderr, "bench_step: %s\n", std::string(status.message()).c_str());
-  }
-  return tools::ExitCode(status);
+  const tools::CommandHelp help = {
+      .name = "bench_step",
+      .summary = "times a training step, phase by phase, against what the device can do.",
+      .usage = "bazel run [--config=cuda] //tools/bench_step -- [flags]",
+      .examples = {{"the record's step on a GPU",
+                    "bazel run --config=cuda //tools/bench_step -- --record=unified_optimizers"},
+                   {"the last stage of its schedules",
+                    "bazel run --config=cuda //tools/bench_step -- --stage=3"}},
+      .groups = {{"Step", {"record", "preset", "stage", "window_blocks", "deterministic"}},
+                 {"Data", {"train_files", "val_files", "batch_tokens", "max_seq_len", "slots"}},
+                 {"Machine", {"device", "slots_per_pass", "threads"}},
+                 {"Measurement", {"warmup_steps", "steps", "trace_steps", "trace"}}}};
+  return tools::RunTool(argc, argv, help, tools::Run);
 }

@@ -3,11 +3,13 @@
 #
 #   tools/ci/check_hermetic.sh
 #   TARGET=//sched/... tools/ci/check_hermetic.sh
+#   CACHE=~/.cache/nanospeed-bazel CONFIG=werror tools/ci/check_hermetic.sh
 #
 # Two copies of HEAD, at different paths and with different file times. The first is built
-# with an empty disk cache; the second from that cache, where every action has to hit; then
-# the second again without any cache, and all files that it makes have to be the first one's,
-# byte for byte. Nothing outside of a temporary folder is written.
+# with an empty disk cache, or CACHE; the second from that cache, where every action has to hit;
+# then the second again without any cache, and all files that it makes have to be the first one's,
+# byte for byte. With a CACHE that builds of this tree have filled, only the last compiles.
+# Nothing but CACHE and a temporary folder is written.
 set -eu
 
 target="${TARGET:-//tools:track1}"
@@ -15,6 +17,8 @@ source="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
 scratch="$(mktemp -d)"
 first="$scratch/first"
 second="$scratch/a_folder/further/down/second"
+cache="${CACHE:-$scratch/cache}"
+config="${CONFIG:-opt}"
 
 # bazel CHECKOUT COMMAND [OPTIONS...]
 bazel() {
@@ -40,7 +44,7 @@ fail() {
 # build CHECKOUT CACHE: leaves what Bazel said in CHECKOUT.log; CACHE may be empty.
 build() {
   bazel "$1" build --symlink_prefix=/ --noshow_progress --color=no --disk_cache="$2" \
-    "$target" > "$1.log" 2>&1 || { cat "$1.log" >&2; fail "$target does not build"; }
+    --config="$config" "$target" > "$1.log" 2>&1 || { cat "$1.log" >&2; fail "$target does not build"; }
 }
 
 # processes CHECKOUT: its last build's line, "8 processes: 3 internal, 5 linux-sandbox."
@@ -60,13 +64,13 @@ for checkout in "$first" "$second"; do
 done
 find "$second" -exec touch -d '2001-02-03 04:05:06' {} +
 
-build "$first" "$scratch/cache"
-echo "first checkout, empty cache:  $(processes "$first")"
+build "$first" "$cache"
+echo "first checkout:               $(processes "$first")"
 hashes "$first" > "$scratch/first.sha256"
 [[ -s "$scratch/first.sha256" ]] || fail "$target makes no files to compare"
 bazel "$first" shutdown  # for its memory
 
-build "$second" "$scratch/cache"
+build "$second" "$cache"
 echo "second checkout, same cache:  $(processes "$second")"
 hit=' [0-9]+ (disk|remote) cache hit'
 [[ "$(processes "$second")" =~ $hit ]] || fail "the second checkout got nothing from the cache"

@@ -7,20 +7,16 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "data/shard.h"
 #include "third_party/absl_compat/status_macros.h"
 #include "tools/checkpoint/safetensors.h"
-#include "tools/flag_names.h"
+#include "tools/command_line.h"
 #include "tools/parity/step_dump.h"
 #include "tools/recipes/recipe.h"
 #include "tools/trainer/device.h"
-#include "tools/trainer/exit_code.h"
 #include "tools/trainer/train_config.h"
-#include "tools/working_folder.h"
 
 ABSL_FLAG(std::string, record, "muon_custom_sizing", "Which record.");
 ABSL_FLAG(std::string, preset, "full", "full or demo.");
@@ -90,11 +86,8 @@ absl::Status CheckFlags() {
   return absl::OkStatus();
 }
 
-absl::Status Run(const std::vector<char*>& positional) {
-  ABSL_RETURN_IF_ERROR(EnterCallersFolder());
-  if (positional.size() > 1) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", positional[1], "\": not a flag"));
-  }
+absl::Status Run(const std::vector<std::string>& arguments) {
+  ABSL_RETURN_IF_ERROR(NoArguments(arguments));
   ABSL_RETURN_IF_ERROR(CheckFlags());
   ABSL_ASSIGN_OR_RETURN(const TrainConfig config, ConfigFromFlags());
   const StepDumpOptions options{.schedule_step = absl::GetFlag(FLAGS_schedule_step),
@@ -115,11 +108,16 @@ absl::Status Run(const std::vector<char*>& positional) {
 }  // namespace tools
 
 int main(int argc, char** argv) {
-  absl::SetProgramUsageMessage("Writes losses, gradients and updates of training's first batches.");
-  absl::Status status = tools::CheckFlagNames(argc, argv);
-  if (status.ok()) status = tools::Run(absl::ParseCommandLine(argc, argv));
-  if (!status.ok()) {
-    std::fprintf(stderr, "dump_step: %s\n", std::string(status.message()).c_str());
-  }
-  return tools::ExitCode(status);
+  const tools::CommandHelp help = {
+      .name = "dump_step",
+      .summary = "writes losses, gradients and updates of training's first batches.",
+      .usage = "bazel run //tools/parity:dump_step -- [flags]",
+      .examples = {{"two batches' gradients, and the updates from them",
+                    "bazel run //tools/parity:dump_step -- --init_from=INIT.safetensors "
+                    "--train_files='SHARDS' --out=STEP.safetensors --batches=2 --update"}},
+      .groups = {{"Model", {"record", "preset", "init_from"}},
+                 {"Data", {"train_files", "batch_tokens", "slots", "max_seq_len", "batches"}},
+                 {"Schedules", {"steps", "schedule_step", "update"}},
+                 {"Machine and output", {"backend", "slots_per_pass", "threads", "out"}}}};
+  return tools::RunTool(argc, argv, help, tools::Run);
 }

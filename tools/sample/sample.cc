@@ -9,18 +9,14 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
 #include "absl/strings/str_cat.h"
 #include "data/bpe/bpe.h"
 #include "data/bpe/byte_tokens.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "third_party/absl_compat/status_macros.h"
-#include "tools/flag_names.h"
+#include "tools/command_line.h"
 #include "tools/sample/sampler.h"
 #include "tools/sample/saved_model.h"
-#include "tools/trainer/exit_code.h"
-#include "tools/working_folder.h"
 
 ABSL_FLAG(std::string, model, "",
           "An --out_dir, a checkpoint's folder, or a model.safetensors that track1 wrote.");
@@ -73,8 +69,8 @@ class Codec {
   std::optional<data::Bpe> bpe_;
 };
 
-absl::Status Run() {
-  ABSL_RETURN_IF_ERROR(EnterCallersFolder());
+absl::Status Run(const std::vector<std::string>& arguments) {
+  ABSL_RETURN_IF_ERROR(NoArguments(arguments));
   const std::string path = absl::GetFlag(FLAGS_model);
   if (path.empty()) {
     return absl::InvalidArgumentError(
@@ -115,14 +111,13 @@ absl::Status Run() {
 }  // namespace tools
 
 int main(int argc, char** argv) {
-  absl::SetProgramUsageMessage("Generates text from a checkpoint of track1.");
-  absl::Status status = tools::CheckFlagNames(argc, argv);
-  if (status.ok()) {
-    absl::ParseCommandLine(argc, argv);
-    status = tools::Run();
-  }
-  if (!status.ok()) {
-    std::fprintf(stderr, "sample: %s\n", std::string(status.message()).c_str());
-  }
-  return tools::ExitCode(status);
+  const tools::CommandHelp help = {
+      .name = "sample",
+      .summary = "generates text from a checkpoint.",
+      .usage = "bazel run //tools/sample -- --model=OUT_DIR [flags]",
+      .examples = {{"a continuation",
+                    "bazel run //tools/sample -- --model=OUT_DIR --prompt=\"The \""}},
+      .groups = {{"Model", {"model", "merges"}},
+                 {"Text", {"prompt", "max_tokens", "samples", "temperature", "seed"}}}};
+  return tools::RunTool(argc, argv, help, tools::Run);
 }

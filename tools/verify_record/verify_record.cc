@@ -6,17 +6,13 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "third_party/absl_compat/status_macros.h"
-#include "tools/flag_names.h"
-#include "tools/trainer/exit_code.h"
+#include "tools/command_line.h"
 #include "tools/verify_record/record_report.h"
 #include "tools/verify_record/run_set.h"
-#include "tools/working_folder.h"
 
 ABSL_FLAG(std::string, logs, "",
           "Globs of logs of finished runs, separated by commas; as the arguments.");
@@ -54,7 +50,6 @@ absl::StatusOr<tools::RunSet> Read(const Source& source) {
 }
 
 absl::Status Run(std::vector<std::string> globs) {
-  ABSL_RETURN_IF_ERROR(tools::EnterCallersFolder());
   const double target = absl::GetFlag(FLAGS_target);
   if (!std::isfinite(target) || target <= 0) {
     return absl::InvalidArgumentError(
@@ -80,19 +75,20 @@ absl::Status Run(std::vector<std::string> globs) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  absl::SetProgramUsageMessage(
-      "Mean, deviation and t-test of the final losses and times of several runs.\n"
-      "  verify_record LOG...                         printed logs or --metrics files, or globs\n"
-      "  verify_record LOG... --baseline=GLOB         compares two programs\n"
-      "  verify_record --losses=3.2804,3.2754,... --times=139.804,139.441,...\n"
-      "The exit code is 1 for bad input, and 0 whether or not the rule for records is met.");
-  absl::Status status = tools::CheckFlagNames(argc, argv);
-  if (status.ok()) {
-    const std::vector<char*> arguments = absl::ParseCommandLine(argc, argv);
-    status = Run({arguments.begin() + 1, arguments.end()});
-  }
-  if (!status.ok()) {
-    std::fprintf(stderr, "verify_record: %s\n", std::string(status.message()).c_str());
-  }
-  return tools::ExitCode(status);
+  const tools::CommandHelp help = {
+      .name = "verify_record",
+      .summary =
+          "mean, deviation and t-test of the final losses and times of several runs. The exit code "
+          "is 1 for bad input, and 0 whether or not the rule for records is met.",
+      .usage = "bazel run //tools/verify_record -- [flags] LOG...",
+      .examples =
+          {{"printed logs or --metrics files, or globs of them",
+            "bazel run //tools/verify_record -- 'logs/*.txt'"},
+           {"two programs compared",
+            "bazel run //tools/verify_record -- 'new/*.txt' --baseline='old/*.txt'"},
+           {"the numbers themselves",
+            "bazel run //tools/verify_record -- --losses=3.2804,3.2754 --times=139.8,139.4"}},
+      .groups = {{"Runs", {"logs", "losses", "times", "target"}},
+                 {"Runs to compare with", {"baseline", "baseline_losses", "baseline_times"}}}};
+  return tools::RunTool(argc, argv, help, Run);
 }
