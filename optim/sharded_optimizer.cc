@@ -69,8 +69,8 @@ absl::StatusOr<std::unique_ptr<ShardedOptimizer>> ShardedOptimizer::Create(
   self->MakeParts(std::move(orthogonalizer), &plan);
   const kernels::TensorId stage =
       plan.Add("state stage", DType::kF32, {LargestBuffer(self->layout_, comm.size())});
-  const int64_t leaves = static_cast<int64_t>(parameters.size()) * slot_plan.leaves();
-  const kernels::TensorId found = plan.Add("first non-finite", DType::kI64, {leaves});
+  const int64_t places = static_cast<int64_t>(parameters.size()) * (1 + slot_plan.leaves());
+  const kernels::TensorId found = plan.Add("first non-finite", DType::kI64, {places});
   const kernels::TensorId agreed = plan.Add("agreed non-finite", DType::kI64, {comm.size(), 3});
   const kernels::TensorId scratch =
       plan.Add("slot tree", DType::kF32,
@@ -196,9 +196,20 @@ void ShardedOptimizer::Reset(Queue& queue) {
   updates_ = 0;
 }
 
+void ShardedOptimizer::SkipUpdate(Queue& queue) {
+  for (const Parameter& parameter : parameters_) kernels::FillZero(parameter.grad, queue);
+}
+
+void ShardedOptimizer::LaunchWeightCheck(Queue& queue) {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    kernels::FirstNonFinite(parameters_[i].value, found_.Slice(static_cast<int64_t>(i), 1), queue);
+  }
+}
+
 void ShardedOptimizer::LaunchFiniteCheck(Queue& queue) {
+  LaunchWeightCheck(queue);
   const int leaves = slots_.leaves();
-  int64_t place = 0;
+  auto place = static_cast<int64_t>(parameters_.size());
   for (const Parameter& parameter : parameters_) {
     const Tensor grad = parameter.grad.Reshape({leaves, -1});
     for (int leaf = 0; leaf < leaves; ++leaf, ++place) {
@@ -208,27 +219,30 @@ void ShardedOptimizer::LaunchFiniteCheck(Queue& queue) {
 }
 
 std::optional<NonFinite> ShardedOptimizer::DecodeFound(const int64_t* found) const {
-  const int leaves = slots_.leaves();
   const int64_t* const end = found + found_.size();
   const int64_t* const first = std::find_if(found, end, [](int64_t at) { return at >= 0; });
   if (first == end) return std::nullopt;
+  const auto weights = static_cast<int64_t>(parameters_.size());
   const int64_t at = first - found;
-  return NonFinite{.name = parameters_[at / leaves].spec.name,
-                   .parameter = static_cast<int>(at / leaves),
-                   .leaf = static_cast<int>(at % leaves),
+  const int64_t of_gradients = at - weights;
+  const int64_t parameter = at < weights ? at : of_gradients / slots_.leaves();
+  const int64_t leaf = at < weights ? NonFinite::kWeight : of_gradients % slots_.leaves();
+  return NonFinite{.name = parameters_[parameter].spec.name,
+                   .parameter = static_cast<int>(parameter),
+                   .leaf = static_cast<int>(leaf),
                    .index = *first};
 }
 
-std::optional<NonFinite> ShardedOptimizer::FirstNonFiniteGradient(Queue& queue) {
-  LaunchFiniteCheck(queue);
-  std::vector<int64_t> found(found_.size());
-  queue.Download(found_, found.data());
+std::optional<NonFinite> ShardedOptimizer::FirstNonFiniteWeight(Queue& queue) {
+  LaunchWeightCheck(queue);
+  std::vector<int64_t> found(found_.size(), -1);
+  queue.Download(found_.Slice(0, static_cast<int64_t>(parameters_.size())), found.data());
   queue.Synchronize();
   return DecodeFound(found.data());
 }
 
-absl::Status ShardedOptimizer::AgreeOnNonFinite(const std::optional<NonFinite>& local,
-                                                Queue& queue) {
+absl::StatusOr<std::optional<AgreedNonFinite>> ShardedOptimizer::AgreeOnNonFinite(
+    const std::optional<NonFinite>& local, Queue& queue) {
   const Tensor mine = agreed_.Slice(comm_.rank(), 1);
   int64_t row[3] = {-1, 0, 0};
   if (local.has_value()) {
@@ -242,17 +256,33 @@ absl::Status ShardedOptimizer::AgreeOnNonFinite(const std::optional<NonFinite>& 
   queue.Download(agreed_, rows.data());
   queue.Synchronize();
   for (int rank = 0; rank < comm_.size(); ++rank) {
-    const int64_t* found = &rows[3 * rank];
-    if (found[0] < 0) continue;
-    const comm::SlotRange run = comm::SlotsOfRank(slots_.slots, comm_.size(), rank);
-    const std::string slot = slots_.deterministic
-                                 ? absl::StrCat("slot ", run.begin + found[1])
-                                 : absl::StrCat("slots ", run.begin, " to ", run.end - 1);
-    return absl::FailedPreconditionError(
-        absl::StrCat("gradient of ", parameters_[found[0]].spec.name, " is not finite at element ",
-                     found[2], " (rank ", rank, ", ", slot, "); no weight was changed"));
+    const int64_t* const row_of_rank = &rows[3 * rank];
+    if (row_of_rank[0] < 0) continue;
+    const auto parameter = static_cast<int>(row_of_rank[0]);
+    AgreedNonFinite agreed{.what = {.name = parameters_[parameter].spec.name,
+                                    .parameter = parameter,
+                                    .leaf = static_cast<int>(row_of_rank[1]),
+                                    .index = row_of_rank[2]},
+                           .rank = rank,
+                           .text = {}};
+    agreed.text = TextOf(agreed);
+    return agreed;
   }
-  return absl::OkStatus();
+  return std::nullopt;
+}
+
+std::string ShardedOptimizer::TextOf(const AgreedNonFinite& found) const {
+  const NonFinite& what = found.what;
+  if (what.leaf == NonFinite::kWeight) {
+    return absl::StrCat("weight ", what.name, " is not finite at element ", what.index, " (rank ",
+                        found.rank, ")");
+  }
+  const comm::SlotRange run = comm::SlotsOfRank(slots_.slots, comm_.size(), found.rank);
+  const std::string slot = slots_.deterministic
+                               ? absl::StrCat("slot ", run.begin + what.leaf)
+                               : absl::StrCat("slots ", run.begin, " to ", run.end - 1);
+  return absl::StrCat("gradient of ", what.name, " is not finite at element ", what.index,
+                      " (rank ", found.rank, ", ", slot, ")");
 }
 
 std::vector<ShardedOptimizer::Unit> ShardedOptimizer::UnitsWithState(Tie tie) const {

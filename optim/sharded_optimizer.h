@@ -44,11 +44,21 @@ struct StepRates {
   bool tied = false;
 };
 
+// A NaN or infinity in a parameter or its gradient.
 struct NonFinite {
+  static constexpr int kWeight = -1;
+
   std::string name;   // of the parameter
   int parameter = 0;  // its index
-  int leaf = 0;       // of its gradient
-  int64_t index = 0;  // flat, within the leaf
+  int leaf = 0;       // of its gradient, or kWeight: the parameter itself
+  int64_t index = 0;  // flat, within the leaf or the parameter
+};
+
+// As all ranks know it.
+struct AgreedNonFinite {
+  NonFinite what;
+  int rank = 0;      // that has it; of several the first
+  std::string text;  // "gradient of head is not finite at element 17 (rank 1, slots 4 to 7)"
 };
 
 class ShardedOptimizer {
@@ -87,22 +97,28 @@ class ShardedOptimizer {
   // Off: each op is called again in each step, so that a trace sees it. On at first.
   void set_recording(bool on) { recording_enabled_ = on; }
 
-  // Enqueues the search for NaN and infinity in this rank's gradients; found() gets the answers.
-  // Not collective. To be called before Step, which uses up the gradients.
+  // Enqueues the search for NaN and infinity in the weights, which the update before may have left
+  // there, and in this rank's gradients; found() gets the answers. Not collective. To be called
+  // before Step, which uses up the gradients.
   void LaunchFiniteCheck(kernels::Queue& queue);
-  // i64 [parameters * leaves], on the device: per parameter and leaf the first place that is not
-  // finite, or -1. Of the latest LaunchFiniteCheck.
+  // i64 [parameters * (1 + leaves)], on the device: the first place that is not finite, or -1, of
+  // each parameter and then of each one's leaves. Of the latest LaunchFiniteCheck.
   kernels::Tensor found() const { return found_; }
-  // `found`: a host copy of found(). The first of them in the order of the parameters.
+  // `found`: a host copy of found(). The first of them: weights before gradients, then in the order
+  // of the parameters.
   std::optional<NonFinite> DecodeFound(const int64_t* found) const;
-  // The three in one; the host waits.
-  std::optional<NonFinite> FirstNonFiniteGradient(kernels::Queue& queue);
-  // Collective: tells all ranks what each found. FailedPrecondition names rank, tensor and
-  // position of the first. The host waits.
-  absl::Status AgreeOnNonFinite(const std::optional<NonFinite>& local, kernels::Queue& queue);
+  // The three in one, of the weights alone; the host waits.
+  std::optional<NonFinite> FirstNonFiniteWeight(kernels::Queue& queue);
+  // Collective: tells all ranks what each found, and the first of it. The host waits.
+  absl::StatusOr<std::optional<AgreedNonFinite>> AgreeOnNonFinite(
+      const std::optional<NonFinite>& local, kernels::Queue& queue);
   // The latest `steps` calls of Step met a zero guard, as the host has learnt since. Gradients that
   // waited before them are lost.
   void ForgetUpdates(int64_t steps);
+  // The latest call of Step met a zero guard, and the run goes on: it counts as an update by zero
+  // gradients of rules that leave weights and moments alone. Zeroes all gradients, those that wait
+  // for a later step too, since they may have met those of this one.
+  void SkipUpdate(kernels::Queue& queue);
   // Whether a state of now would lack gradients that wait, being lost: LoadState would refuse it.
   bool LacksPendingGradients() const { return pending_->Lacks(updates_); }
   // As newly created: no moments, no momentum, no steps, tied or not. Weights stay.
@@ -135,6 +151,8 @@ class ShardedOptimizer {
   // kOpen: no step has said so yet.
   enum class Tie : uint8_t { kOpen, kTied, kUntied };
 
+  void LaunchWeightCheck(kernels::Queue& queue);
+  std::string TextOf(const AgreedNonFinite& found) const;
   // Makes all parts, which plan their memory in `plan`.
   void MakeParts(std::unique_ptr<Orthogonalizer> orthogonalizer, kernels::ArenaPlan* plan);
   absl::Status FollowTie(bool tied, kernels::Queue& queue);
@@ -157,7 +175,7 @@ class ShardedOptimizer {
   Tie tie_ = Tie::kOpen;
   std::unique_ptr<PendingGradients> pending_;
   kernels::Tensor state_stage_;  // f32, one whole padded buffer
-  kernels::Tensor found_;        // i64 [parameters * leaves]
+  kernels::Tensor found_;        // i64 [parameters * (1 + leaves)]
   kernels::Tensor agreed_;       // i64 [ranks, 3]
   int64_t updates_ = 0;
   bool recording_enabled_ = true;

@@ -106,6 +106,40 @@ TEST(WaitingGradients, LostOnesAreMissed) {
   });
 }
 
+// A step that was left out: nothing of it is left, not even in gradients that wait, and the next
+// steps are those of a run whose gradients were zero there.
+TEST(WaitingGradients, ASkippedStepLeavesNothingBehind) {
+  for (const bool deterministic : {false, true}) {
+    for (const int64_t bad : {1, 2}) {  // a step after which gradients wait, and one that uses them
+      comm::RunRanks(2, [&](comm::Communicator& comm, kernels::Queue& queue) {
+        ToyRank rank(ToyConfigB(), ToySpecs(2, 3), comm, deterministic);
+        ASSERT_TRUE(rank.Train(0, bad, queue).ok());
+        const Weights weights = rank.toy.Weights();
+        for (const kernels::Parameter& parameter : rank.toy.parameters()) {
+          std::fill_n(parameter.grad.f32(), parameter.grad.size(), NAN);
+        }
+        const kernels::testing::HostTensor guard(DType::kI32, {1});
+        ASSERT_TRUE(rank.optimizer->Step(ToyRank::RatesAt(bad), guard, queue).ok());
+        rank.optimizer->SkipUpdate(queue);
+        queue.Synchronize();
+        EXPECT_EQ(rank.toy.Weights(), weights);
+        EXPECT_EQ(rank.optimizer->updates(), bad + 1);
+        const OptimizerState state = *rank.optimizer->GatherState(queue);
+        for (const StateTensor& tensor : state.tensors) {
+          if (tensor.name.rfind("adam.pending/", 0) != 0) continue;
+          for (const uint8_t byte : tensor.bytes) ASSERT_EQ(byte, 0) << tensor.name;
+        }
+        // What it left can be saved and loaded, and trains on with finite weights.
+        ASSERT_TRUE(rank.optimizer->LoadState(state, queue).ok());
+        ASSERT_TRUE(rank.Train(bad + 1, bad + 4, queue).ok());
+        queue.Synchronize();
+        EXPECT_FALSE(rank.optimizer->FirstNonFiniteWeight(queue).has_value());
+        EXPECT_NE(rank.toy.Weights(), weights);
+      });
+    }
+  }
+}
+
 // A zero guard keeps moments, momentum and second moments, whatever is in the gradients.
 TEST(WaitingGradients, ZeroGuardLeavesNorMuonsState) {
   comm::RunRanks(2, [&](comm::Communicator& comm, kernels::Queue& queue) {

@@ -17,6 +17,7 @@
 #include "absl/strings/str_split.h"
 #include "third_party/absl_compat/check.h"
 #include "third_party/absl_compat/status_macros.h"
+#include "tools/build_info.h"
 #include "tools/trainer/exit_code.h"
 #include "tools/working_folder.h"
 
@@ -187,7 +188,7 @@ absl::StatusOr<std::vector<std::string>> ParseCommandLine(int argc, char** argv,
       PrintAndExit(HelpText(help));
     }
     if (argument == "--version") {
-      PrintAndExit(absl::StrCat(help.version.empty() ? help.name : help.version, "\n"));
+      PrintAndExit(absl::StrCat(help.version.empty() ? BuildInfo(help.name) : help.version, "\n"));
     }
     if (argument == "--completion=bash") PrintAndExit(CompletionText(help));
   }

@@ -32,7 +32,7 @@ struct CommandHelp {
   std::string usage;    // "bazel run //tools:track1 -- [flags]"
   std::vector<Example> examples;
   std::vector<Group> groups;  // all flags of the program, each once
-  std::string version = "";   // what --version prints; empty: the name
+  std::string version = "";   // what --version prints; empty: BuildInfo
 };
 
 // What --help prints. CHECKs that the groups name each of the program's flags once, and no others.

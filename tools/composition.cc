@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "optim/build_choices.h"
+#include "tools/build_info.h"
 #include "tools/trainer/ranks.h"
 
 // The values of the flags, as words.
@@ -16,8 +17,8 @@ const char kKernels[] = TOOLS_STRING(TOOLS_KERNELS);
 }  // namespace
 
 std::string CompositionText(absl::string_view program) {
-  return absl::StrCat("nanospeed ", program, ": kernels=", kKernels, " comm=", RanksBackend(), " ",
-                      optim::BuildChoices(), ", compiled by ", __VERSION__);
+  return absl::StrCat(BuildInfo(program), ": kernels=", kKernels, " comm=", RanksBackend(), " ",
+                      optim::BuildChoices());
 }
 
 }  // namespace tools

@@ -8,7 +8,8 @@
 
 namespace tools {
 
-// "nanospeed track1: kernels cpu, comm local, matrix_optimizer=recipe ..., C++20 gcc 12.2.0".
+// "nanospeed track1, commit 1a2b3c4d5e6f, gcc 12.2.0: kernels=cpu comm=local
+// matrix_optimizer=recipe ...".
 // For --version and the head of every log.
 std::string CompositionText(absl::string_view program);
 

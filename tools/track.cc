@@ -68,6 +68,11 @@ ABSL_FLAG(int64_t, checkpoint_every, 0,
           "Steps between checkpoints. 0: only at the end and when interrupted.");
 ABSL_FLAG(int64_t, keep_checkpoints, 3, "How many checkpoints stay.");
 ABSL_FLAG(bool, resume, false, "Go on from the latest checkpoint in --out_dir.");
+ABSL_FLAG(
+    std::string, on_nonfinite, "stop",
+    "stop, or skip: what to do with a step whose loss or gradients are not finite. skip leaves "
+    "its update out and says so, until there are more than 10 in a row; the host then waits "
+    "for each step.");
 ABSL_FLAG(std::string, metrics, "", "File of one JSON object a step.");
 ABSL_FLAG(
     std::string, trace, "",
@@ -124,6 +129,7 @@ TrackFlags FromCommandLine(const Track& track) {
   flags.checkpoint_every = absl::GetFlag(FLAGS_checkpoint_every);
   flags.keep_checkpoints = absl::GetFlag(FLAGS_keep_checkpoints);
   flags.resume = absl::GetFlag(FLAGS_resume);
+  flags.on_nonfinite = absl::GetFlag(FLAGS_on_nonfinite);
   flags.metrics = absl::GetFlag(FLAGS_metrics);
   flags.comm_timeout = absl::GetFlag(FLAGS_comm_timeout);
   flags.comm_check = absl::GetFlag(FLAGS_comm_check);
@@ -229,7 +235,9 @@ CommandHelp Help(const Track& track) {
                                  track.name, " --preset=full")},
                    {"what it would take", absl::StrCat(run, "--preset=full --plan")}},
       .groups = {
-          {"Recipe", {"record", "preset", "steps", "schedule_extension", "seed", "deterministic"}},
+          {"Recipe",
+           {"record", "preset", "steps", "schedule_extension", "seed", "deterministic",
+            "on_nonfinite"}},
           {"Data",
            {"train_files", "val_files", "batch_tokens", "max_seq_len", "slots", "epochs",
             "val_tokens", "val_every"}},

@@ -11,7 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "hwy/targets.h"
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/gemm.h"
 #include "kernels/cpu/thread_pool.h"
 
 namespace kernels {
@@ -125,6 +127,12 @@ class CpuQueue : public Queue {
 Backend& CpuBackend() {
   static Cpu& cpu = *new Cpu;
   return cpu;
+}
+
+std::string DescribeCpu() {
+  const int64_t targets = hwy::SupportedTargets() & HWY_TARGETS;
+  const int64_t best = targets & -targets;  // Highway's better ones are lower bits
+  return std::string("CPU with ") + hwy::TargetName(best) + ", " + SgemmLibrary();
 }
 
 std::unique_ptr<Queue> MakeCpuQueue(int threads) {

@@ -3,6 +3,7 @@
 #define KERNELS_CPU_CPU_BACKEND_H_
 
 #include <memory>
+#include <string>
 
 #include "kernels/queue.h"
 
@@ -10,6 +11,9 @@ namespace kernels {
 
 // Never destroyed. Safe from any thread.
 Backend& CpuBackend();
+
+// "CPU with AVX2, oneDNN 2.7.2": what the bits of a result depend on.
+std::string DescribeCpu();
 
 // A queue over a pool of `threads` threads; 0 means one per core. Queues made with the same
 // number share one pool, so that the ranks of one process do not multiply the threads.

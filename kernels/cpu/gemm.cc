@@ -6,10 +6,17 @@
 #include <array>
 #include <cstdlib>
 #include <memory>
+#include <string>
 
 #include "third_party/absl_compat/check.h"
 
 namespace kernels {
+
+std::string SgemmLibrary() {
+  const dnnl_version_t& version = *dnnl_version();
+  return "oneDNN " + std::to_string(version.major) + "." + std::to_string(version.minor) + "." +
+         std::to_string(version.patch);
+}
 
 void Sgemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha, const float* a,
            int64_t lda, const float* b, int64_t ldb, float beta, float* c, int64_t ldc) {

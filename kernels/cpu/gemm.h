@@ -3,6 +3,7 @@
 #define KERNELS_CPU_GEMM_H_
 
 #include <cstdint>
+#include <string>
 
 namespace kernels {
 
@@ -11,6 +12,9 @@ namespace kernels {
 // whatever OMP_NUM_THREADS says, so the bits depend on shapes and values alone.
 void Sgemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha, const float* a,
            int64_t lda, const float* b, int64_t ldb, float beta, float* c, int64_t ldc);
+
+// "oneDNN 2.7.2", the library behind Sgemm.
+std::string SgemmLibrary();
 
 // A buffer of this thread, at least `floats` long and 64-byte aligned, kept until the thread
 // ends; `which` in [0, 8) tells buffers apart. Grows on first use, then never again for the

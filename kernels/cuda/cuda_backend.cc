@@ -254,6 +254,8 @@ absl::StatusOr<CudaDeviceInfo> DescribeCudaDevice(int device) {
   info.minor = properties.minor;
   info.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
   CUDA_CHECK(cudaDriverGetVersion(&info.driver_version));
+  CUDA_CHECK(cudaRuntimeGetVersion(&info.runtime_version));
+  ABSL_ASSIGN_OR_RETURN(info.cublaslt_version, CublasLtVersion());
   return info;
 }
 

@@ -21,7 +21,9 @@ struct CudaDeviceInfo {
   std::string name;
   int major = 0, minor = 0;
   int64_t memory_bytes = 0;
-  int driver_version = 0;  // 13000 is CUDA 13.0
+  int driver_version = 0;        // 13000 is CUDA 13.0
+  int runtime_version = 0;       // likewise
+  int64_t cublaslt_version = 0;  // 130100 is 13.1.0
 };
 
 // The backend of a device, made at the first call and never destroyed. Safe from any thread.

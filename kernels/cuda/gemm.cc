@@ -267,6 +267,11 @@ class CublasLt : public Gemm {
 
 }  // namespace
 
+absl::StatusOr<int64_t> CublasLtVersion() {
+  ABSL_ASSIGN_OR_RETURN(const CublasLtApi api, CublasLtApi::Open());
+  return static_cast<int64_t>(api.cublasLtGetVersion());
+}
+
 absl::StatusOr<std::unique_ptr<Gemm>> MakeGemm(int device) {
   ABSL_ASSIGN_OR_RETURN(const CublasLtApi api, CublasLtApi::Open());
   cublasLtHandle_t handle = nullptr;

@@ -54,6 +54,9 @@ class Gemm {
 // NotFound if the library is missing. `device` is the CUDA ordinal.
 absl::StatusOr<std::unique_ptr<Gemm>> MakeGemm(int device);
 
+// Of cuBLASLt: 130100 is 13.1.0. NotFound if it is missing.
+absl::StatusOr<int64_t> CublasLtVersion();
+
 }  // namespace kernels
 
 #endif  // KERNELS_CUDA_GEMM_H_

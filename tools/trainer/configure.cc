@@ -126,6 +126,13 @@ absl::Status CheckOverlap(const Files& files) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<OnNonFinite> ParseOnNonFinite(const std::string& value) {
+  if (value == "stop") return OnNonFinite::kStop;
+  if (value == "skip") return OnNonFinite::kSkip;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--on_nonfinite=", value, ": must be stop or skip"));
+}
+
 // The recipe with the flags' numbers in place of its own.
 absl::Status Override(const TrackFlags& flags, Recipe* recipe) {
   sched::Schedules& schedules = recipe->schedules;
@@ -263,6 +270,7 @@ absl::StatusOr<Configured> Configure(const TrackFlags& flags) {
   config.save_init = flags.save_init;
   config.out_dir = flags.out_dir;
   config.checkpoint_every = flags.checkpoint_every;
+  ABSL_ASSIGN_OR_RETURN(config.on_nonfinite, ParseOnNonFinite(flags.on_nonfinite));
   config.keep_checkpoints = static_cast<int>(flags.keep_checkpoints);
   config.resume = flags.resume;
   config.metrics = flags.metrics;

@@ -36,6 +36,7 @@ struct TrackFlags {
   int64_t checkpoint_every = 0;
   int64_t keep_checkpoints = 3;
   bool resume = false;
+  std::string on_nonfinite = "stop";  // or "skip"
   absl::Duration comm_timeout = absl::Seconds(60);
   bool comm_check = false;
 };

@@ -16,7 +16,7 @@ namespace {
 Device OpenCpu() {
   Device device;
   device.kind = "cpu";
-  device.description = "CPU";
+  device.description = kernels::DescribeCpu();
   device.backend = &kernels::CpuBackend();
   device.make_queue = [](const QueueOptions& options) {
     return absl::StatusOr<std::unique_ptr<kernels::Queue>>(kernels::MakeCpuQueue(options.threads));
@@ -33,10 +33,13 @@ absl::StatusOr<Device> OpenCuda(int index, absl::string_view flag) {
   }
   Device device;
   device.kind = "cuda";
-  device.description =
-      absl::StrFormat("%s, compute capability %d.%d, %.1f GiB, driver for CUDA %d.%d", info->name,
-                      info->major, info->minor, info->memory_bytes / double{1 << 30},
-                      info->driver_version / 1000, info->driver_version % 1000 / 10);
+  device.description = absl::StrFormat(
+      "%s, compute capability %d.%d, %.1f GiB, driver for CUDA %d.%d, CUDA %d.%d, cuBLASLt "
+      "%d.%d.%d",
+      info->name, info->major, info->minor, info->memory_bytes / double{1 << 30},
+      info->driver_version / 1000, info->driver_version % 1000 / 10, info->runtime_version / 1000,
+      info->runtime_version % 1000 / 10, info->cublaslt_version / 10000,
+      info->cublaslt_version / 100 % 100, info->cublaslt_version % 100);
   ABSL_ASSIGN_OR_RETURN(device.backend, kernels::CudaBackend(index));
   device.make_queue = [index](const QueueOptions& options) {
     return kernels::MakeCudaQueue(index, {.deterministic = options.deterministic});

@@ -19,8 +19,10 @@ struct QueueOptions {
 };
 
 struct Device {
-  std::string kind;         // "cpu" or "cuda"
-  std::string description;  // "NVIDIA H200, compute capability 9.0, 139.8 GiB, driver 13.0"
+  std::string kind;  // "cpu" or "cuda"
+  // "NVIDIA H200, compute capability 9.0, 139.8 GiB, driver for CUDA 13.0, CUDA 13.0,
+  // cuBLASLt 13.1.0" or "CPU with AVX2, oneDNN 2.7.2"
+  std::string description;
   kernels::Backend* backend = nullptr;  // never destroyed
   // A queue for the calling thread.
   std::function<absl::StatusOr<std::unique_ptr<kernels::Queue>>(const QueueOptions&)> make_queue;

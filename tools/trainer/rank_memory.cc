@@ -133,12 +133,12 @@ absl::StatusOr<std::unique_ptr<RankMemory>> RankMemory::Create(const TrainConfig
   const int64_t row = comm::SlotsOfRank(recipe.data.slots, comm.size(), 0).count() + kLossFlags;
   const kernels::TensorId losses = plan.Add("slot losses", DType::kF32, {row});
   const kernels::TensorId all = plan.Add("all slot losses", DType::kF32, {comm.size(), row});
-  const kernels::TensorId starts = plan.Add("first steps", DType::kI64, {comm.size()});
+  const kernels::TensorId numbers = plan.Add("ranks' numbers", DType::kI64, {comm.size()});
   const kernels::TensorId guard = plan.Add("update guard", DType::kI32, {1});
   ABSL_ASSIGN_OR_RETURN(memory->arena, kernels::Arena::Create(plan, backend));
   memory->losses = memory->arena.Get(losses);
   memory->all_losses = memory->arena.Get(all);
-  memory->starts = memory->arena.Get(starts);
+  memory->numbers = memory->arena.Get(numbers);
   memory->guard = memory->arena.Get(guard);
   return memory;
 }

@@ -40,7 +40,7 @@ struct RankMemory {
   kernels::Arena arena;
   kernels::Tensor losses;      // f32 [kLossFlags + most slots of a rank]
   kernels::Tensor all_losses;  // f32 [ranks, ...]
-  kernels::Tensor starts;      // i64 [ranks]: where each resumes
+  kernels::Tensor numbers;     // i64 [ranks]: of RankTrainer::GatherNumbers
   kernels::Tensor guard;       // i32 [1]: 1 as long as all losses and gradients were finite
 };
 

@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "data/stream_hash.h"
 #include "kernels/ops/elementwise.h"
 #include "model/init.h"
 #include "optim/build_choices.h"
@@ -97,18 +99,25 @@ absl::Status RankTrainer::Resume() {
   step_ = state.step;
   tokens_ = state.tokens;
   train_ms_ = state.train_ms;
+  skipped_ = state.skipped;
+  stream_hash_ = state.stream_hash;
   return AgreeOnStart();
+}
+
+absl::StatusOr<std::vector<int64_t>> RankTrainer::GatherNumbers(absl::string_view label,
+                                                                int64_t mine) {
+  const kernels::Tensor own = memory_->numbers.Slice(comm_.rank(), 1);
+  queue_.Upload(&mine, own);
+  ABSL_RETURN_IF_ERROR(comm_.AllGather(label, own, memory_->numbers, queue_).Wait(queue_));
+  std::vector<int64_t> numbers(comm_.size());
+  queue_.Download(memory_->numbers, numbers.data());
+  queue_.Synchronize();
+  return numbers;
 }
 
 absl::Status RankTrainer::AgreeOnStart() {
   // Each rank has read the files by itself, perhaps from a disk of its own.
-  queue_.Upload(&step_, memory_->starts.Slice(comm_.rank(), 1));
-  ABSL_RETURN_IF_ERROR(
-      comm_.AllGather("first step", memory_->starts.Slice(comm_.rank(), 1), memory_->starts, queue_)
-          .Wait(queue_));
-  std::vector<int64_t> starts(comm_.size());
-  queue_.Download(memory_->starts, starts.data());
-  queue_.Synchronize();
+  ABSL_ASSIGN_OR_RETURN(const std::vector<int64_t> starts, GatherNumbers("first step", step_));
   for (int rank = 1; rank < comm_.size(); ++rank) {
     if (starts[rank] == starts[0]) continue;
     return absl::FailedPreconditionError(absl::StrCat(
@@ -121,9 +130,7 @@ absl::Status RankTrainer::AgreeOnStart() {
 absl::Status RankTrainer::Run() {
   ABSL_RETURN_IF_ERROR(config_.resume ? Resume() : InitializeWeights());
   first_step_ = step_;
-  const int32_t on = 1;
-  queue_.Upload(&on, memory_->guard);
-  queue_.Synchronize();
+  RaiseGuard();
   last_finish_ = std::chrono::steady_clock::now();
   const sched::Schedules& schedules = config_.recipe.schedules;
   while (true) {
@@ -145,12 +152,34 @@ absl::Status RankTrainer::Run() {
     }
     if (interrupted_) break;
   }
+  ABSL_RETURN_IF_ERROR(LogStream());
   if (!interrupted_) return absl::OkStatus();
   return absl::CancelledError(
       absl::StrCat("interrupted after step ", step_, "; ",
                    config_.out_dir.empty()
                        ? "nothing was saved, as there is no --out_dir"
                        : absl::StrCat("go on with --out_dir=", config_.out_dir, " --resume")));
+}
+
+absl::Status RankTrainer::AgreeOnStream() {
+  ABSL_ASSIGN_OR_RETURN(
+      const std::vector<int64_t> hashes,
+      GatherNumbers("token stream", static_cast<int64_t>(std::exchange(own_stream_hash_, 0))));
+  for (const int64_t hash : hashes) stream_hash_ += static_cast<uint64_t>(hash);
+  return absl::OkStatus();
+}
+
+absl::Status RankTrainer::LogStream() {
+  ABSL_RETURN_IF_ERROR(AgreeOnStream());
+  if (log_ == nullptr) return absl::OkStatus();
+  progress_->Clear();
+  log_->Text(absl::StrFormat("token stream: %016x over %d steps of %d slots", stream_hash_, step_,
+                             config_.recipe.data.slots));
+  if (skipped_ > 0) {
+    log_->Text(absl::StrCat(skipped_, " of ", step_,
+                            " steps were left out, as their losses or gradients were not finite"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status RankTrainer::Step(const sched::StepPlan& plan) {
@@ -163,6 +192,9 @@ absl::Status RankTrainer::Step(const sched::StepPlan& plan) {
 
   // Forward and backward of this rank's slots.
   trace_.Phase("forward+backward");
+  for (int slot = memory_->run.begin; slot < memory_->run.end; ++slot) {
+    own_stream_hash_ += data::HashOfSlot(step_, slot, batch->slots[slot]);
+  }
   memory_->optimizer->ClearGradients(queue_);
   memory_->passes->Run(*batch, plan, memory_->weights->parameters(), memory_->losses, queue_);
 
@@ -184,8 +216,11 @@ absl::Status RankTrainer::Step(const sched::StepPlan& plan) {
                         .losses = queue_.StartDownload(memory_->all_losses),
                         .found = queue_.StartDownload(memory_->optimizer->found())});
   ++step_;
-  // A device works on this step while the host reads the results of the one before.
-  return FinishSteps(queue_.device() == kernels::DeviceKind::kCpu ? 0 : 1);
+  // A device works on this step while the host reads the results of the one before; unless that may
+  // have to be left out, with the step after it as it should be.
+  const bool ahead =
+      queue_.device() != kernels::DeviceKind::kCpu && config_.on_nonfinite == OnNonFinite::kStop;
+  return FinishSteps(ahead ? 1 : 0);
 }
 
 absl::Status RankTrainer::GatherLosses() {
@@ -214,18 +249,24 @@ absl::Status RankTrainer::FinishStep(const StepInFlight& step) {
   const int64_t most = memory_->losses.size() - kLossFlags;
   const float* row = static_cast<const float*>(step.losses->Wait());
   std::vector<double> slot_losses;
-  bool gradients_finite = true;
+  bool tensors_finite = true;
   for (int rank = 0; rank < comm_.size(); ++rank, row += most + kLossFlags) {
     const int count = comm::SlotsOfRank(config_.recipe.data.slots, comm_.size(), rank).count();
     slot_losses.insert(slot_losses.end(), row, row + count);
-    if (std::isnan(row[most])) gradients_finite = false;
+    if (std::isnan(row[most])) tensors_finite = false;
     if (row[most + 1] != 0.0f) interrupted_ = true;
   }
   const auto now = std::chrono::steady_clock::now();
   const double step_ms = std::chrono::duration<double, std::milli>(now - last_finish_).count();
   last_finish_ = now;
-  ABSL_RETURN_IF_ERROR(StopIfNotFinite(step, slot_losses, gradients_finite));
+  ABSL_ASSIGN_OR_RETURN(const std::optional<Fault> fault,
+                        FindFault(step, slot_losses, tensors_finite));
   train_ms_ += step_ms;
+  if (fault.has_value()) {
+    const bool skips = config_.on_nonfinite == OnNonFinite::kSkip && !fault->in_weights;
+    return skips ? SkipStep(step, *fault) : StopAtFault(step, *fault);
+  }
+  skipped_in_a_row_ = 0;
   tokens_ += step.plan.batch_tokens;
   if (step.plan.batch_tokens != tuned_tokens_) {
     tuned_tokens_ = step.plan.batch_tokens;
@@ -261,42 +302,6 @@ void RankTrainer::LogStep(const StepInFlight& step, const std::vector<double>& s
                     train_ms_ / record.step * (config_.total_steps() - record.step) / 1000);
 }
 
-absl::Status RankTrainer::StopIfNotFinite(const StepInFlight& step,
-                                          const std::vector<double>& slot_losses,
-                                          bool gradients_finite) {
-  std::string what;
-  for (size_t slot = 0; slot < slot_losses.size() && what.empty(); ++slot) {
-    if (!std::isfinite(slot_losses[slot])) {
-      what = absl::StrCat("the loss of slot ", slot, " is ", slot_losses[slot]);
-    }
-  }
-  if (what.empty() && gradients_finite) return absl::OkStatus();
-  // The loss alone does not tell where it began; the first bad gradient is closer to it.
-  const auto* found = static_cast<const int64_t*>(step.found->Wait());
-  const absl::Status gradient =
-      memory_->optimizer->AgreeOnNonFinite(memory_->optimizer->DecodeFound(found), queue_);
-  if (!gradient.ok()) absl::StrAppend(&what, what.empty() ? "" : "; ", gradient.message());
-  // This step and those enqueued after it met the guard.
-  memory_->optimizer->ForgetUpdates(step_ - step.step);
-  step_ = step.step;
-  in_flight_.clear();
-  std::string saved = "nothing was saved, as there is no --out_dir";
-  if (!config_.out_dir.empty() && memory_->optimizer->LacksPendingGradients()) {
-    saved = absl::StrCat(
-        "no checkpoint of this step was written, as the gradients of the step before it, which "
-        "wait "
-        "for this one's, are lost with it; --resume goes on from the last one in ",
-        config_.checkpoint_root());
-  } else if (!config_.out_dir.empty()) {
-    const absl::Status written = SaveCheckpoint();
-    saved = written.ok()
-                ? absl::StrCat("the weights before this step are in ", config_.checkpoint_root())
-                : absl::StrCat("and saving the weights before it failed: ", written.message());
-  }
-  return absl::InternalError(
-      absl::StrCat("training stopped at step ", step_, ": ", what, "; ", saved));
-}
-
 absl::Status RankTrainer::Validate() {
   trace_.Phase("validation");
   ABSL_RETURN_IF_ERROR(FinishSteps(0));
@@ -314,12 +319,21 @@ absl::Status RankTrainer::Validate() {
   }
   last_finish_ = std::chrono::steady_clock::now();
   if (std::isfinite(val_loss_)) return absl::OkStatus();
-  return absl::InternalError(
-      absl::StrCat("the validation loss at step ", step_, " is ", val_loss_));
+  ABSL_ASSIGN_OR_RETURN(const std::string fault, FaultOfWeights());
+  return absl::InternalError(absl::StrCat("the validation loss at step ", step_, " is ", val_loss_,
+                                          fault.empty() ? "" : "; ", fault));
 }
 
 absl::Status RankTrainer::SaveCheckpoint() {
   trace_.Phase("checkpoint");
+  // What the latest update left has met no guard yet.
+  ABSL_ASSIGN_OR_RETURN(const std::string fault, FaultOfWeights());
+  if (!fault.empty()) {
+    return absl::InternalError(
+        absl::StrCat("no checkpoint of step ", step_, " was written: ", fault,
+                     "; --resume goes on from the last one in ", config_.checkpoint_root()));
+  }
+  ABSL_RETURN_IF_ERROR(AgreeOnStream());
   ABSL_ASSIGN_OR_RETURN(const optim::OptimizerState state, memory_->optimizer->GatherState(queue_));
   if (comm_.rank() == 0) {
     Checkpoint checkpoint;
@@ -332,6 +346,8 @@ absl::Status RankTrainer::SaveCheckpoint() {
                                             .updates = state.updates,
                                             .tokens = tokens_,
                                             .train_ms = train_ms_,
+                                            .skipped = skipped_,
+                                            .stream_hash = stream_hash_,
                                             .loader = loader},
                                            config_);
     ABSL_RETURN_IF_ERROR(

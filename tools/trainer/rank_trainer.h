@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,11 @@ class RankTrainer {
   absl::Status Resume();
   // That all ranks resume at the same step.
   absl::Status AgreeOnStart();
+  // Collective: every rank's number, by rank.
+  absl::StatusOr<std::vector<int64_t>> GatherNumbers(absl::string_view label, int64_t mine);
+  // Collective: stream_hash_ becomes that of all steps so far.
+  absl::Status AgreeOnStream();
+  absl::Status LogStream();
 
   // A step that is enqueued, its results on their way to the host.
   struct StepInFlight {
@@ -76,8 +82,26 @@ class RankTrainer {
   absl::Status FinishStep(const StepInFlight& step);
   void KeepTuning();
   void LogStep(const StepInFlight& step, const std::vector<double>& slot_losses, double step_ms);
-  absl::Status StopIfNotFinite(const StepInFlight& step, const std::vector<double>& slot_losses,
-                               bool gradients_finite);
+
+  // What was not finite in a step.
+  struct Fault {
+    std::string text;
+    bool in_weights = false;  // and not only in this step's losses or gradients
+  };
+  // Collective if there is one. `tensors_finite`: of all ranks' weights and gradients.
+  absl::StatusOr<std::optional<Fault>> FindFault(const StepInFlight& step,
+                                                 const std::vector<double>& slot_losses,
+                                                 bool tensors_finite);
+  // InternalError if there were too many in a row.
+  absl::Status SkipStep(const StepInFlight& step, const Fault& fault);
+  // Saves what was good before it, and says what was saved. Never OK.
+  absl::Status StopAtFault(const StepInFlight& step, const Fault& fault);
+  std::string SaveBefore(const Fault& fault);
+  // Collective: names a weight that is not finite; empty if all are.
+  absl::StatusOr<std::string> FaultOfWeights();
+  // Lets updates happen.
+  void RaiseGuard();
+
   absl::Status Validate();
   absl::Status SaveCheckpoint();
 
@@ -97,6 +121,10 @@ class RankTrainer {
   int64_t tokens_ = 0;                                 // trained on
   double train_ms_ = 0;
   double val_loss_ = 0;
+  uint64_t own_stream_hash_ = 0;  // of this rank's slots since the latest AgreeOnStream
+  uint64_t stream_hash_ = 0;      // of all ranks' up to then: see data::HashOfSlot
+  int64_t skipped_ = 0;           // steps left out, of all of the run
+  int skipped_in_a_row_ = 0;
   bool interrupted_ = false;   // some rank was asked to stop; all ranks agree
   int64_t first_step_ = 0;     // where this process started
   int64_t tuned_tokens_ = 0;   // of the latest batch

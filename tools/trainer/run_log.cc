@@ -58,6 +58,17 @@ void RunLog::Step(const StepRecord& record, double train_ms) {
   std::fflush(metrics_);
 }
 
+void RunLog::Skipped(int64_t step, absl::string_view why, int64_t skipped) {
+  Text(absl::StrCat("step ", step, " was left out (", skipped, " so far): ", why));
+  if (metrics_ == nullptr) return;
+  // `why` is made of tensors' names and numbers.
+  std::fprintf(metrics_, "%s\n",
+               absl::StrCat("{\"step\":", step, ",\"loss\":null,\"skipped\":", skipped,
+                            ",\"why\":\"", why, "\"}")
+                   .c_str());
+  std::fflush(metrics_);
+}
+
 void RunLog::Validation(int64_t step, double val_loss, double train_ms) {
   std::fprintf(out_, "step:%lld/%lld val_loss:%.4f train_time:%.0fms step_avg:%.2fms\n",
                static_cast<long long>(step), static_cast<long long>(total_steps_), val_loss,

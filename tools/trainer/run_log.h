@@ -44,6 +44,8 @@ class RunLog {
   void Text(absl::string_view text);
   // `train_ms`: time spent in training so far, validation excluded.
   void Step(const StepRecord& record, double train_ms);
+  // A step that was left out, and the `skipped` so far with it.
+  void Skipped(int64_t step, absl::string_view why, int64_t skipped);
   void Validation(int64_t step, double val_loss, double train_ms);
   // DataLoss if the metrics file could not be written in full.
   absl::Status Close();

@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kFormat = 1;
+constexpr int kFormat = 2;
 
 const char* ScheduleExtension(const Recipe& recipe) {
   return sched::HasLegacyExtension(recipe.schedules) ? "legacy" : "recipe";
@@ -64,6 +64,8 @@ std::string FormatRunState(const RunState& state, const TrainConfig& config) {
       {"updates", state.updates},
       {"tokens", state.tokens},
       {"train_ms", state.train_ms},
+      {"skipped", state.skipped},
+      {"stream_hash", state.stream_hash},
       {"loader",
        {{"epoch", state.loader.epoch},
         {"file", state.loader.file},
@@ -94,8 +96,11 @@ absl::StatusOr<RunState> ParseRunState(const Checkpoint& checkpoint, const Train
     }
   }
   RunState state;
-  for (const auto& [key, target] : std::vector<std::pair<const char*, int64_t*>>{
-           {"step", &state.step}, {"updates", &state.updates}, {"tokens", &state.tokens}}) {
+  for (const auto& [key, target] :
+       std::vector<std::pair<const char*, int64_t*>>{{"step", &state.step},
+                                                     {"updates", &state.updates},
+                                                     {"tokens", &state.tokens},
+                                                     {"skipped", &state.skipped}}) {
     if (!in.contains(key) || !in[key].is_number_integer()) {
       return Damaged(absl::StrCat("it lacks ", key));
     }
@@ -107,6 +112,10 @@ absl::StatusOr<RunState> ParseRunState(const Checkpoint& checkpoint, const Train
   }
   if (!in.contains("train_ms") || !in["train_ms"].is_number()) return Damaged("it lacks train_ms");
   state.train_ms = in["train_ms"];
+  if (!in.contains("stream_hash") || !in["stream_hash"].is_number_unsigned()) {
+    return Damaged("it lacks stream_hash");
+  }
+  state.stream_hash = in["stream_hash"];
   const json loader = in.value("loader", json());
   for (const char* key : {"epoch", "file", "next_document"}) {
     if (!loader.is_object() || !loader.contains(key) || !loader[key].is_number_integer()) {

@@ -19,6 +19,8 @@ struct RunState {
   int64_t updates = 0;  // the optimizer's count
   int64_t tokens = 0;
   double train_ms = 0;
+  int64_t skipped = 0;       // steps of --on_nonfinite=skip, that were left out
+  uint64_t stream_hash = 0;  // of the tokens so far: see data::HashOfSlot
   data::LoaderState loader;  // before the next batch
 };
 

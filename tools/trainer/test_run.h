@@ -119,7 +119,9 @@ struct TestRun {
   TensorMap weights;                // at the end; empty after an error
   std::vector<std::string> losses;  // "step" and all "loss"es, as the metrics print them
   double val_loss = 0;
+  std::string log = "";  // what it printed
 
+  // Without the log, which has times in it.
   bool operator==(const TestRun& other) const {
     return weights == other.weights && losses == other.losses;
   }
@@ -141,10 +143,10 @@ inline std::vector<std::string> LossesOf(const std::string& metrics) {
 
 inline TestRun RunTraining(const TrainConfig& config, RunTrace* trace = nullptr) {
   TestRun run;
-  std::FILE* quiet = std::fopen("/dev/null", "w");
-  CHECK(quiet != nullptr);
+  std::FILE* const printed = std::tmpfile();
+  CHECK(printed != nullptr);
   absl::StatusOr<std::unique_ptr<RunLog>> log =
-      RunLog::Create(config.metrics, /*append=*/false, config.total_steps(), quiet);
+      RunLog::Create(config.metrics, /*append=*/false, config.total_steps(), printed);
   CHECK(log.ok()) << log.status();
   const auto when_done = [&run](const TrainedModel& trained) {
     run.weights = WeightsToHost(trained.parameters, trained.queue);
@@ -154,7 +156,10 @@ inline TestRun RunTraining(const TrainConfig& config, RunTrace* trace = nullptr)
   run.status = Train(config, **log, when_done, trace);
   const absl::Status closed = (*log)->Close();
   CHECK(closed.ok()) << closed;
-  std::fclose(quiet);
+  run.log.resize(std::ftell(printed));
+  std::rewind(printed);
+  CHECK_EQ(std::fread(run.log.data(), 1, run.log.size(), printed), run.log.size());
+  std::fclose(printed);
   run.losses = LossesOf(config.metrics);
   return run;
 }

@@ -14,6 +14,12 @@
 
 namespace tools {
 
+// What to do with a step whose losses or gradients are not finite.
+enum class OnNonFinite {
+  kStop,  // end the run before its update
+  kSkip,  // leave its update out, count it and go on
+};
+
 struct TrainConfig {
   Recipe recipe;  // overrides applied
 
@@ -29,6 +35,7 @@ struct TrainConfig {
   std::string device;      // "cpu" or "cuda"
   int gpu = 0;             // which of the visible ones this process looks at first
   int threads = 0;         // of the CPU pool; 0: one per core
+  OnNonFinite on_nonfinite = OnNonFinite::kStop;
   absl::Duration comm_timeout = absl::Seconds(60);
   bool comm_check = false;  // compare all ranks' collective calls before each
   double memory_gib = 0;    // that a rank may plan on its device; 0: as much as there is

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <limits>
 #include <string>
 #include <vector>
 
@@ -327,67 +326,6 @@ TEST(Train, RecordBResumesBetweenTwoUpdatesOfAdam) {
     const TestRun resumed = RunTraining(config);
     ASSERT_TRUE(resumed.status.ok()) << resumed.status;
     EXPECT_TRUE(resumed.weights == whole.weights) << world_size << " ranks";
-  }
-}
-
-// Weights with a value that is no number in one element of `name`.
-void Poison(const std::string& from, const std::string& to, const std::string& name, float value) {
-  SafetensorsFile file = *ReadSafetensors(from);
-  HostTensor& tensor = file.tensors.at(name);
-  uint32_t bits;
-  std::memcpy(&bits, &value, 4);
-  const size_t bytes = kernels::SizeOf(tensor.dtype);
-  std::memcpy(tensor.bytes.data(), reinterpret_cast<const char*>(&bits) + 4 - bytes, bytes);
-  CHECK(WriteSafetensors(to, file).ok());
-}
-
-TEST(Train, ALossThatIsNotFiniteStopsTheRun) {
-  const std::string folder = FreshFolder("not_finite");
-  TrainConfig config = TestConfig(folder, 2);
-  config.save_init = folder + "/init.safetensors";
-  ASSERT_TRUE(RunTraining(config).status.ok());
-  config.init_from = folder + "/poisoned.safetensors";
-  Poison(config.save_init, config.init_from, "lm_head.weight",
-         std::numeric_limits<float>::quiet_NaN());
-  config.save_init.clear();
-  for (const int world_size : {1, 3}) {
-    config.world_size = world_size;
-    const absl::Status status = RunTraining(config).status;
-    EXPECT_EQ(ExitCode(status), 2) << status;
-    EXPECT_TRUE(absl::StrContains(status.message(), "the validation loss at step 0 is nan"))
-        << status;
-  }
-}
-
-// A poisoned embedding of a byte that only the training text has: the loss of the first step is
-// not finite, its update is not made, and what was there before is saved.
-TEST(Train, AStepThatIsNotFiniteLeavesTheWeights) {
-  const std::string folder = FreshFolder("bad_step");
-  TrainConfig config = TestConfig(folder, 2);
-  std::vector<uint16_t> tokens = SyntheticTokens(8192, 3);
-  for (uint16_t& token : tokens) {
-    if (token < 256) token = token / 2;
-  }
-  ASSERT_TRUE(data::WriteShard(config.val_files[0], tokens).ok());
-  std::vector<uint16_t> train = tokens;
-  train[1] = 255;
-  ASSERT_TRUE(data::WriteShard(config.train_files[0], train).ok());
-  config.save_init = folder + "/init.safetensors";
-  ASSERT_TRUE(RunTraining(config).status.ok());
-  SafetensorsFile file = *ReadSafetensors(config.save_init);
-  HostTensor& embed = file.tensors.at("embed.weight");
-  std::memcpy(embed.bytes.data() + 255 * 32 * 2, "\xc0\x7f", 2);  // NaN, little-endian bf16
-  config.init_from = folder + "/poisoned.safetensors";
-  ASSERT_TRUE(WriteSafetensors(config.init_from, file).ok());
-  config.save_init.clear();
-  for (const int world_size : {1, 3}) {
-    config.world_size = world_size;
-    config.out_dir = absl::StrCat(folder, "/out", world_size);
-    const absl::Status status = RunTraining(config).status;
-    EXPECT_EQ(ExitCode(status), 2) << status;
-    EXPECT_TRUE(absl::StrContains(status.message(), "step 0")) << status;
-    EXPECT_TRUE(absl::StrContains(status.message(), "slot 0 is nan")) << status;
-    EXPECT_TRUE(Load(StepFolder(config, 0)).model.tensors == file.tensors);
   }
 }
 
