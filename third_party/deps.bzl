@@ -133,5 +133,24 @@ def third_party_dependencies():
         optional = True,
         targets = {":mpi": "ompi-c|mpi-c|mpich"},
     )
+
+    # Both for //tools/fetch_fineweb alone. "system": a static libcurl would need a dozen more
+    # packages, and it must share its OpenSSL with the program.
+    system_library(
+        name = "curl",
+        apt = "libcurl4-openssl-dev",
+        headers = ["curl"],
+        linkage = "system",
+        optional = True,
+        targets = {":curl": "libcurl"},
+    )
+    system_library(
+        name = "openssl",
+        apt = "libssl-dev",
+        headers = ["openssl"],
+        linkage = "system",
+        optional = True,
+        targets = {":crypto": "libcrypto"},
+    )
     fortunes(name = "fortunes")
     cuda_configure(name = "cuda")

@@ -1,0 +1,239 @@
+"""fetch_fineweb's cut, stalled and interrupted downloads, and files that change meanwhile.
+
+Nothing but loopback is reached; see fetch_fineweb_test.py.
+"""
+
+import os
+import signal
+import time
+import unittest
+
+import fake_hub
+from fetch_testing import MIB, SHARDS, VAL, FetchTest, shard
+
+
+class Cuts(FetchTest):
+    def expect_resumed(self, name, tries):
+        gets = self.hub.gets(name)
+        self.assertEqual(len(gets), tries)
+        self.assertNotIn("range", gets[0])
+        for headers in gets[1:]:
+            self.assertRegex(headers.get("range", ""), r"^bytes=[1-9][0-9]*-$")
+            self.assertEqual(headers.get("if-range"), self.hub.files[SHARDS + name].etag)
+
+    def test_cut_at_random_places(self):
+        for large in (True, False):
+            data = shard(tokens=MIB, seed=5)
+            file = self.add(VAL, data, large)
+            file.get_faults = [fake_hub.cut((1, 300_000)) for _ in range(6)]
+            self.hub.requests.clear()
+            self.fetch_val("--retries=6")
+            self.expect_file(VAL, data)
+            self.expect_resumed(VAL, 7)
+            self.expect_text("bytes are there; tries again in ")
+            os.remove(self.path(VAL))
+
+    def test_progress_renews_the_retries(self):
+        data = shard(tokens=3 * MIB)
+        self.add(VAL, data).get_faults = [fake_hub.cut(MIB + 1000) for _ in range(5)]
+        self.fetch_val("--retries=1")
+        self.expect_file(VAL, data)
+        self.expect_resumed(VAL, 6)
+
+    def test_given_up_and_resumed_by_the_next_run(self):
+        data = shard()
+        file = self.add(VAL, data)
+        file.get_faults = [fake_hub.cut(1000) for _ in range(3)]
+        self.fetch_val("--retries=2", code=2)
+        self.expect_text("given up after 3 tries", "same command")
+        self.assertFalse(os.path.exists(self.path(VAL)))
+        self.assertEqual(os.path.getsize(self.path(VAL + ".part")), 3000)
+        self.fetch_val()
+        self.expect_text("resumes at 3,000 of 101,024 bytes")
+        self.assertEqual(self.hub.gets(VAL)[-1]["range"], "bytes=3000-")
+        self.expect_file(VAL, data)
+
+    def test_cut_before_the_first_byte_and_in_the_header(self):
+        data = shard()
+        self.add(VAL, data).get_faults = [fake_hub.cut(0), fake_hub.cut(1), fake_hub.cut(1023)]
+        self.fetch_val()
+        self.expect_file(VAL, data)
+
+    def test_server_that_cannot_resume(self):
+        data = shard()
+        file = self.add(VAL, data)
+        file.ranges = False
+        file.get_faults = [fake_hub.cut(50_000), fake_hub.cut(70_000)]
+        self.fetch_val()
+        self.expect_text("the server cannot resume; starts over")
+        self.expect_file(VAL, data)
+
+    def test_other_range_than_asked_for(self):
+        data = shard()
+        self.add(VAL, data).get_faults = [fake_hub.cut(50_000), fake_hub.other_range]
+        self.fetch_val()
+        self.expect_text("asked for bytes 50000- of 101024, the server sends bytes 1- of 101024")
+        self.expect_file(VAL, data)
+
+    def test_416(self):
+        data = shard()
+        self.add(VAL, data).get_faults = [fake_hub.cut(50_000), fake_hub.status(416)]
+        self.fetch_val()
+        self.expect_text("no such range (416); starts over")
+        self.assertNotIn("range", self.hub.gets(VAL)[2])
+        self.expect_file(VAL, data)
+
+    def test_stall(self):
+        data = shard()
+        self.add(VAL, data).get_faults = [fake_hub.hold(40_000, self.event)]
+        start = time.time()
+        self.fetch_val("--stall_timeout=1s")
+        self.assertLess(time.time() - start, 10)
+        self.expect_text("too slow")
+        self.expect_file(VAL, data)
+        self.expect_resumed(VAL, 2)
+
+    def test_interrupted_and_resumed(self):
+        data = shard(tokens=MIB)
+        self.add(VAL, data).get_faults = [fake_hub.hold(300_000, self.event)]
+        process = self.start_val()
+        self.wait_for_part(VAL, 300_000)
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(timeout=10), 130)
+        self.assertIn("interrupted; what has come is kept", process.stderr.read())
+        self.assertFalse(os.path.exists(self.path(VAL)))
+        kept = os.path.getsize(self.path(VAL + ".part"))
+        self.fetch_val()
+        self.assertEqual(self.hub.gets(VAL)[-1]["range"], "bytes=%d-" % kept)
+        self.expect_file(VAL, data)
+
+    def test_killed_and_resumed(self):
+        data = shard(tokens=MIB)
+        self.add(VAL, data).get_faults = [fake_hub.hold(300_000, self.event)]
+        process = self.start_val()
+        self.wait_for_part(VAL, 300_000)
+        process.kill()
+        process.wait()
+        self.fetch_val()
+        self.assertIn("range", self.hub.gets(VAL)[-1])
+        self.expect_file(VAL, data)
+
+    def test_interrupted_while_it_waits(self):
+        self.add(VAL, shard()).get_faults = [fake_hub.status(503, {"Retry-After": "60"})]
+        process = self.start_val()
+        while not self.hub.gets(VAL):
+            time.sleep(0.01)
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(timeout=5), 130)
+
+
+class Versions(FetchTest):
+    def changes_to(self, data):
+        """A fault: half of the file, and from then on it is another."""
+
+        def fault(handler, file):
+            fake_hub.cut(len(file.data) // 2)(handler, file)
+            file.data = data
+            file.etag = '"changed"'
+
+        return fault
+
+    def test_changed_between_tries(self):
+        old, new = shard(seed=1), shard(seed=2)
+        self.add(VAL, old, large=False).get_faults = [self.changes_to(new)]
+        self.fetch_val()
+        self.expect_text("the file has changed")
+        self.expect_file(VAL, new)
+
+    def test_changed_between_tries_where_the_hub_gave_a_sum(self):
+        self.add(VAL, shard(seed=1)).get_faults = [self.changes_to(shard(seed=2))]
+        self.fetch_val(code=1)
+        self.expect_text("its SHA-256 is ")
+        self.expect_nothing()
+        self.fetch_val()
+        self.expect_file(VAL, shard(seed=2))
+
+    def test_changed_size_between_tries(self):
+        new = shard(tokens=60_000)
+        self.add(VAL, shard(), large=False).get_faults = [self.changes_to(new)]
+        self.fetch_val(code=1)
+        self.expect_text("sends 121024 bytes where the hub promised 101024")
+        self.fetch_val()
+        self.expect_text(".part: not used, since it is of another version of the file")
+        self.expect_file(VAL, new)
+
+    def leave_part(self, data, large):
+        """What a run leaves that was given up in the middle."""
+        self.add(VAL, data, large).get_faults = [fake_hub.cut(len(data) // 2)]
+        self.fetch_val("--retries=0", code=2)
+        self.assertTrue(os.path.exists(self.path(VAL + ".part")))
+
+    def test_changed_between_runs(self):
+        for large in (True, False):
+            self.leave_part(shard(seed=1), large)
+            new = shard(seed=2)
+            self.add(VAL, new, large)
+            self.fetch_val()
+            self.expect_file(VAL, new)
+            os.remove(self.path(VAL))
+
+    def test_part_without_version(self):
+        self.leave_part(shard(), True)
+        os.remove(self.path(VAL + ".part.json"))
+        self.fetch_val()
+        self.expect_text(".part: not used, since nothing says which version")
+        self.expect_file(VAL, shard())
+
+    def test_part_with_a_damaged_version(self):
+        for text in ("", "{", "[]", '{"size": "1", "sha256": 2, "etag": 3}'):
+            self.leave_part(shard(), True)
+            with open(self.path(VAL + ".part.json"), "w", encoding="utf8") as file:
+                file.write(text)
+            self.fetch_val()
+            self.expect_text("not used, since nothing says which version")
+            self.expect_file(VAL, shard())
+            os.remove(self.path(VAL))
+
+    def test_no_resumption_without_a_strong_etag_or_a_sum(self):
+        for etag in ("", 'W/"weak"'):
+            self.add(VAL, shard(), large=False).etag = etag
+            self.hub.files[SHARDS + VAL].get_faults = [fake_hub.cut(50_000)]
+            self.fetch_val("--retries=0", code=2)
+            self.fetch_val()
+            self.expect_text("not used, since the server gave no ETag")
+            self.assertNotIn("range", self.hub.gets(VAL)[-1])
+            self.expect_file(VAL, shard())
+            os.remove(self.path(VAL))
+
+    def test_damaged_part_is_fetched_again(self):
+        self.leave_part(shard(), True)
+        with open(self.path(VAL + ".part"), "r+b") as file:
+            file.seek(2000)
+            file.write(b"\0\0\0\0")
+        self.fetch_val()
+        self.expect_text("its SHA-256 is ", "its start is of an earlier run: starts over")
+        self.expect_file(VAL, shard())
+
+    def test_complete_part_needs_no_get(self):
+        self.leave_part(shard(), True)
+        with open(self.path(VAL + ".part"), "wb") as file:
+            file.write(shard())
+        self.hub.requests.clear()
+        self.fetch_val()
+        self.assertEqual(self.hub.gets(VAL), [])
+        self.expect_file(VAL, shard())
+
+    def test_two_processes(self):
+        self.add(VAL, shard()).get_faults = [fake_hub.hold(20_000, self.event)]
+        process = self.start_val()
+        self.wait_for_part(VAL, 20_000)
+        self.fetch_val(code=1)
+        self.expect_text("another process is fetching this file")
+        self.event.set()
+        self.assertEqual(process.wait(timeout=20), 0)
+        self.expect_file(VAL, shard())
+
+
+if __name__ == "__main__":
+    unittest.main()
