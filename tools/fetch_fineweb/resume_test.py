@@ -88,7 +88,7 @@ class Cuts(FetchTest):
         self.add(VAL, data).get_faults = [fake_hub.hold(40_000, self.event)]
         start = time.time()
         self.fetch_val("--stall_timeout=1s")
-        self.assertLess(time.time() - start, 10)
+        self.assertLess(time.time() - start, 25)
         self.expect_text("too slow")
         self.expect_file(VAL, data)
         self.expect_resumed(VAL, 2)
