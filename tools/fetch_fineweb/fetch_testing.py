@@ -26,7 +26,7 @@ def shard(tokens=50_000, seed=0, magic=20240520, version=1, promised=None, chang
     block = [rng.randrange(50256) for _ in range(1021)]
     values = array.array("H", (block * (tokens // len(block) + 1))[:tokens])
     for at in range(0, tokens, len(block)):
-        values[at] = at // len(block)
+        values[at] = at // len(block) % 50256
     values[0] = 50256
     for at, token in (change or {}).items():
         values[at] = token

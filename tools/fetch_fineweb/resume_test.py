@@ -183,6 +183,7 @@ class Versions(FetchTest):
         os.remove(self.path(VAL + ".part.json"))
         self.fetch_val()
         self.expect_text(".part: not used, since nothing says which version")
+        self.assertNotIn("range", self.hub.gets(VAL)[-1])
         self.expect_file(VAL, shard())
 
     def test_part_with_a_damaged_version(self):
