@@ -47,6 +47,10 @@ std::string ProgressText(int64_t done_bytes, int64_t total_bytes, double bytes_p
   const int filled = static_cast<int>(kWidth * share);
   std::string bar(filled, '=');
   if (filled < kWidth) bar += '>' + std::string(kWidth - filled - 1, ' ');
+  const std::string sizes =
+      absl::StrFormat("[%s] %.*f/%.*f %s", bar, unit.digits, done_bytes / unit.bytes, unit.digits,
+                      total_bytes / unit.bytes, unit.name);
+  if (done_bytes >= total_bytes) return sizes + "  verifies";
   std::string left = "--:--";
   if (bytes_per_s > 0) {
     const int64_t seconds = std::llround((total_bytes - done_bytes) / bytes_per_s);
@@ -54,9 +58,7 @@ std::string ProgressText(int64_t done_bytes, int64_t total_bytes, double bytes_p
                ? absl::StrFormat("%d:%02d", seconds / 60, seconds % 60)
                : absl::StrFormat("%d:%02d:%02d", seconds / 3600, seconds / 60 % 60, seconds % 60);
   }
-  return absl::StrFormat("[%s] %.*f/%.*f %s  %.1f MB/s  %s left", bar, unit.digits,
-                         done_bytes / unit.bytes, unit.digits, total_bytes / unit.bytes, unit.name,
-                         bytes_per_s / 1e6, left);
+  return absl::StrFormat("%s  %.1f MB/s  %s left", sizes, bytes_per_s / 1e6, left);
 }
 
 double RateMeter::Update(double seconds, int64_t bytes) {
