@@ -13,47 +13,47 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "data/bpe/merger.h"
+#include "data/bpe/pair_table.h"
 
 namespace data {
 
-// Ids: 0 to 255 the single bytes (byte_tokens.h), then one for each merge in the file's order, and
-// 50256 for the end of a text. Immutable once loaded; may be used by several threads at once.
+// Ids: 0 to 255 the single bytes (byte_tokens.h), then the longer tokens, and 50256 for the end of
+// a text. Immutable once loaded; may be used by several threads at once.
 class Bpe {
  public:
   static constexpr uint16_t kEndOfText = 50256;
+  static constexpr int kGpt2Merges = 50000;
 
-  // Reads GPT-2's vocab.bpe (also called merges.txt): a line "#version: ...", then a line
-  // "left right" for each merge, at most 50,000. NotFound, or InvalidArgument with the line's
-  // number.
-  static absl::StatusOr<Bpe> Load(const std::string& merges_path);
+  // Reads GPT-2's vocab.bpe (also called merges.txt) or a tiktoken file (vocabulary.h). The first
+  // part of a vocabulary is one as well. NotFound, or InvalidArgument with the line's number.
+  static absl::StatusOr<Bpe> Load(const std::string& path);
 
-  // The ids of the text. No text has an id of its own but those of the merges; "<|endoftext|>" is
-  // ordinary text. Any bytes are allowed; Decode gives them back.
+  // The ids of the text. No text has an id of its own but those of the vocabulary;
+  // "<|endoftext|>" is ordinary text. Any bytes are allowed; Decode gives them back.
   //
   // As the public token shards were made, any two neighbours are merged whose bytes together are a
   // token, the token of least id first, leftmost first. O(n log n) for a piece of n bytes.
+  // BpeEncoder is faster for much text.
   std::vector<uint16_t> Encode(absl::string_view text) const;
 
   // The bytes of the ids; kEndOfText becomes "<|endoftext|>". InvalidArgument, with the position,
   // for an id that this vocabulary has not.
   absl::StatusOr<std::string> Decode(absl::Span<const uint16_t> ids) const;
 
+  // Tokens of more than one byte.
   int merges() const { return static_cast<int>(bytes_of_id_.size()) - 256; }
 
+  // For encoders: the ids of one piece of the pre-tokenizer, appended.
+  void AppendPiece(absl::string_view piece, Merger* merger, std::vector<uint16_t>* ids) const;
+  const PairTable& pairs() const { return pairs_; }
+
  private:
-  Bpe();
-
-  absl::Status AddMerge(absl::string_view line);
-  void IndexPairs();
-  void EncodePiece(absl::string_view piece, std::vector<uint16_t>* ids) const;
-  // The id of the token that two neighbours merge into, or kNone.
-  uint32_t Merged(uint32_t left, uint32_t right) const;
-
-  static constexpr uint32_t kNone = UINT32_MAX;
+  explicit Bpe(std::vector<std::string> bytes_of_id);
 
   std::vector<std::string> bytes_of_id_;
-  absl::flat_hash_map<std::string, uint32_t> id_of_bytes_;
-  absl::flat_hash_map<uint32_t, uint32_t> merged_;  // left << 16 | right -> id
+  absl::flat_hash_map<std::string, uint16_t> id_of_bytes_;
+  PairTable pairs_;
 };
 
 }  // namespace data

@@ -1,5 +1,6 @@
 #include "data/bpe/bpe.h"
 
+#include <cstdio>
 #include <fstream>
 #include <string>
 #include <utility>
@@ -7,7 +8,10 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "data/bpe/encoder.h"
 #include "gtest/gtest.h"
 
 namespace data {
@@ -16,68 +20,154 @@ namespace {
 using Ids = std::vector<uint16_t>;
 
 constexpr char kMerges[] = "data/bpe/testdata/merges.txt";
-constexpr char kCases[] = "data/bpe/testdata/cases.txt";
+constexpr char kVocabulary[] = "data/bpe/testdata/vocab.bpe";
 
-Bpe LoadBegin() {
-  absl::StatusOr<Bpe> bpe = Bpe::Load(kMerges);
+Bpe LoadBpe(const std::string& path) {
+  absl::StatusOr<Bpe> bpe = Bpe::Load(path);
   EXPECT_TRUE(bpe.ok()) << bpe.status();
   return *std::move(bpe);
 }
 
-std::string WriteMerges(const std::string& contents) {
-  const std::string path = testing::TempDir() + "/merges.txt";
+std::string WriteFile(const std::string& name, const std::string& contents) {
+  const std::string path = testing::TempDir() + "/" + name;
   std::ofstream(path, std::ios::binary) << contents;
   return path;
 }
 
-std::string LoadError(const std::string& contents) {
-  return std::string(Bpe::Load(WriteMerges(contents)).status().message());
+// A text of make_fixture.py and its tokens as the fixture writes them.
+struct Case {
+  std::string text, column;
+};
+
+std::vector<Case> ReadCases(const std::string& path) {
+  std::vector<Case> cases;
+  std::ifstream file(path);
+  std::string line;
+  while (std::getline(file, line)) {
+    const std::vector<std::string> fields = absl::StrSplit(line, '\t');
+    int times = 0;
+    if (fields.size() != 3 || !absl::SimpleAtoi(fields[1], &times)) {
+      ADD_FAILURE() << path << ": " << line;
+      break;
+    }
+    Case one = {"", fields[2]};
+    for (; times > 0; --times) one.text += absl::HexStringToBytes(fields[0]);
+    cases.push_back(std::move(one));
+  }
+  return cases;
 }
 
-// Texts with what tiktoken makes of them with the same merges (make_fixture.py).
-TEST(Bpe, SameTokensAsTiktoken) {
-  const Bpe bpe = LoadBegin();
-  EXPECT_EQ(bpe.merges(), 2000);
-  std::ifstream file(kCases);
-  std::string line;
-  int cases = 0;
-  for (; std::getline(file, line); ++cases) {
-    const std::vector<std::string> fields = absl::StrSplit(line, '\t');
-    ASSERT_EQ(fields.size(), 2u) << line;
-    const std::string text = absl::HexStringToBytes(fields[0]);
-    Ids expected;
-    for (const absl::string_view number : absl::StrSplit(fields[1], ' ')) {
-      int id = 0;
-      ASSERT_TRUE(absl::SimpleAtoi(number, &id)) << line;
-      expected.push_back(static_cast<uint16_t>(id));
-    }
-    EXPECT_EQ(bpe.Encode(text), expected) << text;
-    const absl::StatusOr<std::string> decoded = bpe.Decode(expected);
-    ASSERT_TRUE(decoded.ok()) << decoded.status();
-    EXPECT_EQ(*decoded, text);
+std::string Column(const Ids& ids) {
+  std::string column;
+  for (size_t i = 0, end = 0; i < ids.size(); i = end) {
+    while (end < ids.size() && ids[end] == ids[i]) ++end;
+    absl::StrAppend(&column, i == 0 ? "" : " ", ids[i]);
+    if (end - i > 1) absl::StrAppend(&column, "*", end - i);
   }
-  EXPECT_GT(cases, 40);
+  if (column.size() < 3000) return column;
+  uint64_t digest = 0xCBF29CE484222325;
+  for (const uint16_t id : ids) digest = (digest ^ id) * 0x100000001B3;
+  return absl::StrFormat("#%d %016x", ids.size(), digest);
+}
+
+// What tiktoken makes of texts with the same vocabulary. All of them through one encoder, too,
+// which then has other pieces in its memory at each.
+void ExpectTiktokensTokens(const std::string& vocabulary, int merges, const std::string& fixture) {
+  const Bpe bpe = LoadBpe(vocabulary);
+  EXPECT_EQ(bpe.merges(), merges);
+  BpeEncoder encoder(&bpe);
+  const std::vector<Case> cases = ReadCases(fixture);
+  EXPECT_GT(cases.size(), 80u);
+  for (const Case& one : cases) {
+    const std::string shown = one.text.substr(0, 200);
+    const Ids ids = bpe.Encode(one.text);
+    EXPECT_EQ(Column(ids), one.column) << shown;
+    for (int round = 0; round < 2; ++round) {  // the second time from memory
+      Ids appended = {7};
+      encoder.Append(one.text, &appended);
+      EXPECT_EQ(appended.front(), 7);
+      appended.erase(appended.begin());
+      EXPECT_EQ(Column(appended), one.column) << shown;
+    }
+    const absl::StatusOr<std::string> decoded = bpe.Decode(ids);
+    ASSERT_TRUE(decoded.ok()) << decoded.status();
+    EXPECT_EQ(*decoded, one.text);
+  }
+}
+
+TEST(Bpe, SameTokensAsTiktoken) {
+  ExpectTiktokensTokens(kVocabulary, Bpe::kGpt2Merges, "data/bpe/testdata/gpt2_cases.txt");
+}
+
+TEST(Bpe, SameTokensAsTiktokenWithTheFirstMerges) {
+  ExpectTiktokensTokens(kMerges, 2000, "data/bpe/testdata/cases.txt");
+}
+
+// The known answers of the vocabulary's own description.
+TEST(Bpe, KnownAnswers) {
+  const Bpe bpe = LoadBpe(kVocabulary);
+  EXPECT_EQ(bpe.Encode("Hello, world!"), (Ids{15496, 11, 995, 0}));
+  EXPECT_EQ(bpe.Encode("It's a test"), (Ids{1026, 338, 257, 1332}));
+  EXPECT_EQ(bpe.Encode(""), Ids{});
+}
+
+TEST(Bpe, TiktokenFileIsTheSameVocabulary) {
+  const Bpe bpe = LoadBpe(kVocabulary);
+  std::string lines;
+  for (int id = 256 + bpe.merges() - 1; id >= 0; --id) {  // any order will do
+    const absl::StatusOr<std::string> bytes = bpe.Decode(Ids{static_cast<uint16_t>(id)});
+    ASSERT_TRUE(bytes.ok()) << bytes.status();
+    absl::StrAppend(&lines, absl::Base64Escape(*bytes), " ", id, "\n");
+  }
+  const Bpe same = LoadBpe(WriteFile("gpt2.tiktoken", lines));
+  EXPECT_EQ(same.merges(), Bpe::kGpt2Merges);
+  for (const Case& one : ReadCases("data/bpe/testdata/gpt2_cases.txt")) {
+    EXPECT_EQ(Column(same.Encode(one.text)), one.column);
+  }
+}
+
+// Bytes as a hash makes them, so that nothing is well-formed for long.
+std::string RandomBytes(int size, uint32_t* state) {
+  std::string text;
+  for (int i = 0; i < size; ++i) {
+    *state = *state * 1664525 + 1013904223;  // Numerical Recipes' generator
+    text += static_cast<char>(*state >> 24);
+  }
+  return text;
 }
 
 TEST(Bpe, AnyBytesComeBack) {
-  const Bpe bpe = LoadBegin();
+  const Bpe bpe = LoadBpe(kMerges);
   uint32_t state = 1;
   for (int round = 0; round < 200; ++round) {
-    std::string text;
-    for (int i = 0; i < 50; ++i) {
-      state = state * 1664525 + 1013904223;  // Numerical Recipes' generator
-      text += static_cast<char>(state >> 24);
-    }
+    const std::string text = RandomBytes(50, &state);
     const absl::StatusOr<std::string> decoded = bpe.Decode(bpe.Encode(text));
     ASSERT_TRUE(decoded.ok()) << decoded.status();
     EXPECT_EQ(*decoded, text);
   }
-  EXPECT_EQ(bpe.Encode(""), Ids{});
+}
+
+// Far more pieces than there is memory for, each at least twice.
+TEST(BpeEncoder, ForgetsWithoutError) {
+  const Bpe bpe = LoadBpe(kMerges);
+  BpeEncoder encoder(&bpe);
+  for (int round = 0; round < 2; ++round) {
+    uint32_t state = 5;
+    std::string text;
+    for (int i = 0; i < 200000; ++i) {
+      state = state * 1664525 + 1013904223;
+      absl::StrAppend(&text, " ", state >> 8 & 0x3FFFF, "x");
+    }
+    text += RandomBytes(100000, &state);
+    Ids ids;
+    encoder.Append(text, &ids);
+    EXPECT_EQ(ids, bpe.Encode(text));
+  }
 }
 
 // Merging rescans nothing: quadratic time would take minutes here.
 TEST(Bpe, LongPieceIsFast) {
-  const Bpe bpe = LoadBegin();
+  const Bpe bpe = LoadBpe(kMerges);
   const std::string text(1 << 20, 'e');
   const absl::StatusOr<std::string> decoded = bpe.Decode(bpe.Encode(text));
   ASSERT_TRUE(decoded.ok()) << decoded.status();
@@ -85,7 +175,7 @@ TEST(Bpe, LongPieceIsFast) {
 }
 
 TEST(Bpe, DecodeEndOfTextAndUnknownIds) {
-  const Bpe bpe = LoadBegin();
+  const Bpe bpe = LoadBpe(kMerges);
   const absl::StatusOr<std::string> text = bpe.Decode(Ids{50256, 32});
   ASSERT_TRUE(text.ok()) << text.status();
   EXPECT_EQ(*text, "<|endoftext|>A");
@@ -97,16 +187,13 @@ TEST(Bpe, DecodeEndOfTextAndUnknownIds) {
 
 TEST(Bpe, BadFilesAreNamedWithTheirLine) {
   EXPECT_EQ(Bpe::Load("no/such/file").status().code(), absl::StatusCode::kNotFound);
-  EXPECT_NE(LoadError("a b\n").find("merges.txt:1: does not begin"), std::string::npos);
-  EXPECT_NE(LoadError("").find("merges.txt:1: does not begin"), std::string::npos);
-  EXPECT_NE(LoadError("#version: 0.2\n").find("has no merges"), std::string::npos);
-  EXPECT_NE(LoadError("#version: 0.2\na b\nab\n").find(":3: not two words"), std::string::npos);
-  EXPECT_NE(LoadError("#version: 0.2\na b c\n").find(":2: not two words"), std::string::npos);
-  EXPECT_NE(LoadError("#version: 0.2\na bc\n").find(":2: \"bc\" is neither"), std::string::npos);
-  EXPECT_NE(LoadError("#version: 0.2\na b\na b\n").find(":3: gives a token"), std::string::npos);
-  // A tab, and a character beyond the 256 that stand for bytes.
-  EXPECT_NE(LoadError("#version: 0.2\na \t\n").find("stands for no byte"), std::string::npos);
-  EXPECT_NE(LoadError("#version: 0.2\na \u0144\n").find("stands for no byte"), std::string::npos);
+  const absl::Status bad = Bpe::Load(WriteFile("bad.txt", "#version: 0.2\na b\nab\n")).status();
+  EXPECT_NE(bad.message().find("bad.txt:3: not two words"), std::string::npos) << bad;
+  EXPECT_NE(bad.message().find("give GPT-2's vocab.bpe"), std::string::npos) << bad;
+  const absl::Status large = Bpe::Load(WriteFile("large", std::string(17 << 20, 'x'))).status();
+  EXPECT_NE(large.message().find("large: more than 16777216 bytes"), std::string::npos) << large;
+  const absl::Status folder = Bpe::Load(testing::TempDir()).status();
+  EXPECT_EQ(folder.code(), absl::StatusCode::kInvalidArgument) << folder;
 }
 
 }  // namespace

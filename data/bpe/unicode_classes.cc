@@ -19,6 +19,31 @@ constexpr Range kSpaces[] = {
     {0x2000, 0x200A}, {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000},
 };
 
+constexpr char32_t kTableSize = 0x10000;
+using Table = std::array<CharClass, kTableSize>;
+
+template <size_t kCount>
+constexpr void Fill(const Range (&ranges)[kCount], CharClass char_class, Table* table) {
+  for (const Range& range : ranges) {
+    for (char32_t code_point = range.first; code_point <= range.last && code_point < kTableSize;
+         ++code_point) {
+      (*table)[code_point] = char_class;
+    }
+  }
+}
+
+constexpr Table MakeTable() {
+  Table table = {};
+  for (CharClass& char_class : table) char_class = CharClass::kOther;
+  Fill(kLetters, CharClass::kLetter, &table);
+  Fill(kNumbers, CharClass::kNumber, &table);
+  Fill(kSpaces, CharClass::kSpace, &table);
+  return table;
+}
+
+// All text but rare scripts and emoji is in the first plane, which needs no search.
+constexpr Table kTable = MakeTable();
+
 template <size_t kCount>
 bool Contains(const Range (&ranges)[kCount], char32_t code_point) {
   const Range* after =
@@ -27,36 +52,22 @@ bool Contains(const Range (&ranges)[kCount], char32_t code_point) {
   return after != std::begin(ranges) && code_point <= std::prev(after)->last;
 }
 
-CharClass Search(char32_t code_point) {
-  if (Contains(kLetters, code_point)) return CharClass::kLetter;
-  if (Contains(kNumbers, code_point)) return CharClass::kNumber;
-  if (Contains(kSpaces, code_point)) return CharClass::kSpace;
-  return CharClass::kOther;
-}
-
-// Most text is ASCII, which needs no search.
-std::array<CharClass, 128> MakeAsciiClasses() {
-  std::array<CharClass, 128> classes;
-  for (char32_t code_point = 0; code_point < 128; ++code_point) {
-    classes[code_point] = Search(code_point);
-  }
-  return classes;
-}
-
-constexpr Char kMalformed = {CharClass::kOther, 1};
+constexpr Char kMalformed = {CharClass::kOther, 1, false};
 
 }  // namespace
 
 CharClass Classify(char32_t code_point) {
-  static const std::array<CharClass, 128> ascii = MakeAsciiClasses();
-  return code_point < 128 ? ascii[code_point] : Search(code_point);
+  if (code_point < kTableSize) return kTable[code_point];
+  if (Contains(kLetters, code_point)) return CharClass::kLetter;
+  if (Contains(kNumbers, code_point)) return CharClass::kNumber;
+  return CharClass::kOther;  // no space is beyond the first plane
 }
 
 // The well-formed sequences are those of table 3-7 of the Unicode standard: no overlong forms, no
 // surrogates, nothing above U+10FFFF.
 Char CharAt(absl::string_view text, size_t position) {
   const uint8_t lead = static_cast<uint8_t>(text[position]);
-  if (lead < 0x80) return {Classify(lead), 1};
+  if (lead < 0x80) return {kTable[lead], 1, true};
   if (lead < 0xC2 || lead > 0xF4) return kMalformed;
   const int bytes = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
   if (text.size() - position < static_cast<size_t>(bytes)) return kMalformed;
@@ -70,7 +81,7 @@ Char CharAt(absl::string_view text, size_t position) {
   const char32_t least = bytes == 2 ? 0x80 : bytes == 3 ? 0x800 : 0x10000;
   const bool surrogate = code_point >= 0xD800 && code_point <= 0xDFFF;
   if (code_point < least || surrogate || code_point > 0x10FFFF) return kMalformed;
-  return {Classify(code_point), static_cast<uint8_t>(bytes)};
+  return {Classify(code_point), static_cast<uint8_t>(bytes), true};
 }
 
 }  // namespace data

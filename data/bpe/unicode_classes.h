@@ -22,6 +22,7 @@ CharClass Classify(char32_t code_point);
 struct Char {
   CharClass char_class;
   uint8_t bytes;
+  bool well_formed;
 };
 Char CharAt(absl::string_view text, size_t position);
 
