@@ -40,7 +40,6 @@ class FileDescriptor {
     if (fd_ >= 0) close(fd_);
   }
   int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
 
  private:
   int fd_;
@@ -73,35 +72,6 @@ absl::StatusOr<int64_t> CheckHeader(const std::string& path, const int32_t* head
         absl::StrCat(path, ": an empty shard, 0 tokens; leave it out or fetch it again"));
   }
   return tokens;
-}
-
-absl::Status WriteAll(int fd, const std::string& path, const void* data, int64_t bytes) {
-  const char* next = static_cast<const char*>(data);
-  while (bytes > 0) {
-    const ssize_t written = write(fd, next, bytes);
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) {
-      return absl::UnavailableError(absl::StrCat(path, ": cannot write: ", ErrorText(errno)));
-    }
-    next += written;
-    bytes -= written;
-  }
-  return absl::OkStatus();
-}
-
-absl::Status WriteContents(const std::string& path, absl::Span<const uint16_t> tokens) {
-  FileDescriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (file.get() < 0) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": cannot create: ", ErrorText(errno)));
-  }
-  const int32_t header[kShardHeaderBytes / 4] = {kShardMagic, kShardVersion,
-                                                 static_cast<int32_t>(tokens.size())};
-  ABSL_RETURN_IF_ERROR(WriteAll(file.get(), path, header, sizeof(header)));
-  ABSL_RETURN_IF_ERROR(WriteAll(file.get(), path, tokens.data(), 2 * tokens.size()));
-  if (fsync(file.get()) != 0 || close(file.release()) != 0) {
-    return absl::UnavailableError(absl::StrCat(path, ": cannot write: ", ErrorText(errno)));
-  }
-  return absl::OkStatus();
 }
 
 // The folder that glob() could not read; its callback takes no argument.
@@ -211,20 +181,6 @@ absl::StatusOr<Shard> Shard::Open(const std::string& path) {
   Shard shard(path, mapping, bytes, tokens.ok() ? *tokens : 0);  // unmaps in any case
   if (!tokens.ok()) return tokens.status();
   return shard;
-}
-
-absl::Status WriteShard(const std::string& path, absl::Span<const uint16_t> tokens) {
-  if (tokens.empty() || tokens.size() > INT32_MAX) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": a shard holds from 1 to ", INT32_MAX,
-                                                   " tokens, not ", tokens.size()));
-  }
-  const std::string temporary = absl::StrCat(path, ".tmp.", getpid());
-  absl::Status status = WriteContents(temporary, tokens);
-  if (status.ok() && rename(temporary.c_str(), path.c_str()) != 0) {
-    status = absl::InvalidArgumentError(absl::StrCat(path, ": cannot create: ", ErrorText(errno)));
-  }
-  if (!status.ok()) unlink(temporary.c_str());
-  return status;
 }
 
 absl::StatusOr<std::vector<std::string>> ListShards(const std::string& globs) {

@@ -6,11 +6,14 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "data/shard_writer.h"
 #include "gtest/gtest.h"
 
 namespace data {
@@ -172,6 +175,47 @@ TEST(ListShards, D4_DistinctMessages) {
     ExpectListRefused(dir + "/closed/*.bin", invalid, "Permission denied");
     fs::permissions(dir + "/closed", fs::perms::owner_all);
   }
+}
+
+TEST(ShardWriter, PiecesBecomeOneShardWhenPublished) {
+  const std::string dir = Dir("writer"), path = dir + "/a.bin";
+  ASSERT_TRUE(WriteShard(path, {9}).ok());
+  {
+    const absl::StatusOr<std::unique_ptr<ShardWriter>> writer = ShardWriter::Create(path);
+    ASSERT_TRUE(writer.ok()) << writer.status();
+    EXPECT_TRUE((*writer)->Append({50256, 7}).ok());
+    EXPECT_TRUE((*writer)->Append({}).ok());
+    EXPECT_TRUE((*writer)->Append({8}).ok());
+    EXPECT_EQ((*writer)->tokens(), 3);
+    EXPECT_TRUE((*writer)->Close().ok());
+    EXPECT_EQ(Shard::Open(path)->tokens(), (std::vector<uint16_t>{9}));  // not yet
+    EXPECT_TRUE((*writer)->Publish().ok());
+  }
+  EXPECT_EQ(Shard::Open(path)->tokens(), (std::vector<uint16_t>{50256, 7, 8}));
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir), {}), 1);
+}
+
+TEST(ShardWriter, UnpublishedLeavesNothing) {
+  const std::string dir = Dir("unpublished");
+  for (const bool close : {false, true}) {
+    const absl::StatusOr<std::unique_ptr<ShardWriter>> writer = ShardWriter::Create(dir + "/a.bin");
+    ASSERT_TRUE(writer.ok()) << writer.status();
+    EXPECT_TRUE((*writer)->Append({1}).ok());
+    if (close) {
+      EXPECT_TRUE((*writer)->Close().ok());
+    }
+  }
+  EXPECT_TRUE(fs::is_empty(dir));
+}
+
+TEST(ShardWriter, RefusesNoTokensAndNoFolder) {
+  const std::string dir = Dir("no_tokens");
+  const absl::StatusOr<std::unique_ptr<ShardWriter>> writer = ShardWriter::Create(dir + "/a.bin");
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  EXPECT_TRUE(absl::StrContains((*writer)->Close().message(), "not 0"));
+  const absl::Status status = ShardWriter::Create(dir + "/none/a.bin").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(absl::StrContains(status.message(), "none/a.bin")) << status;
 }
 
 }  // namespace

@@ -56,6 +56,23 @@ CharClass ClassAt(absl::string_view text, size_t position) {
   return byte < 0x80 ? kAsciiClasses[byte] : CharAt(text, position).char_class;
 }
 
+// Whether a piece ends between any two such characters, whatever is around them. Space joins what
+// follows it, and an apostrophe is kOther and may join letters.
+bool AlwaysApart(CharClass left, CharClass right) {
+  if (left == CharClass::kSpace || left == right) return false;
+  return !(left == CharClass::kOther && right == CharClass::kLetter);
+}
+
+// The character that ends before text[end], 0 < end; not well-formed if there is none.
+Char CharBefore(absl::string_view text, size_t end) {
+  size_t begin = end - 1;
+  while (begin > 0 && end - begin < 4 && (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80)
+    --begin;
+  Char before = CharAt(text, begin);
+  if (begin + before.bytes != end) before.well_formed = false;
+  return before;
+}
+
 }  // namespace
 
 size_t PieceLength(absl::string_view text, size_t begin) {
@@ -73,6 +90,16 @@ size_t PieceLength(absl::string_view text, size_t begin) {
   size_t last = end - 1;
   while ((static_cast<uint8_t>(text[last]) & 0xC0) == 0x80) --last;
   return (end == text.size() || last == begin ? end : last) - begin;
+}
+
+size_t LastCut(absl::string_view text, size_t begin, size_t limit) {
+  for (size_t cut = limit; cut > begin; --cut) {
+    const Char right = CharAt(text, cut);
+    if (!right.well_formed) continue;
+    const Char left = CharBefore(text, cut);
+    if (left.well_formed && AlwaysApart(left.char_class, right.char_class)) return cut;
+  }
+  return 0;
 }
 
 }  // namespace data

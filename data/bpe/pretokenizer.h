@@ -17,6 +17,11 @@ namespace data {
 // neither space nor letter nor number.
 size_t PieceLength(absl::string_view text, size_t begin);
 
+// The greatest position in (begin, limit] where `text` can be cut in two, limit < text.size(), such
+// that the pieces of both parts are the pieces of the whole, also if more text follows. The
+// characters on both sides of a cut are well-formed. 0 if there is none.
+size_t LastCut(absl::string_view text, size_t begin, size_t limit);
+
 }  // namespace data
 
 #endif  // DATA_BPE_PRETOKENIZER_H_

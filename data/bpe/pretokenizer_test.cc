@@ -62,6 +62,44 @@ TEST(Pretokenizer, ContractionsAtTheEnd) {
   EXPECT_EQ(Split("'r've'lx"), (Pieces{"'", "r", "'ve", "'", "lx"}));
 }
 
+// At each cut that is offered, with all that can be made of these few characters around it.
+TEST(LastCut, PiecesOfThePartsAreThoseOfTheWhole) {
+  const Pieces alphabet = {"a", "s",      "l",      "'",      " ",   "\n",
+                           "7", "\u00e9", "\u3000", "\u0301", "\x80"};
+  uint32_t state = 1;
+  int cuts = 0;
+  for (int round = 0; round < 20000; ++round) {
+    std::string text;
+    for (int i = 0; i < 9; ++i) {
+      state = state * 1664525 + 1013904223;  // Numerical Recipes' generator
+      text += alphabet[(state >> 16) % alphabet.size()];
+    }
+    const Pieces whole = Split(text);
+    for (size_t limit = text.size() - 1; limit > 0; --limit) {
+      const size_t cut = LastCut(text, 0, limit);
+      if (cut == 0) break;
+      ASSERT_LE(cut, limit);
+      Pieces parts = Split(text.substr(0, cut));
+      for (const std::string& piece : Split(text.substr(cut))) parts.push_back(piece);
+      ASSERT_EQ(parts, whole) << text << " at " << cut;
+      ++cuts;
+    }
+  }
+  EXPECT_GT(cuts, 20000);
+}
+
+TEST(LastCut, Positions) {
+  EXPECT_EQ(LastCut("one two three", 0, 12), 7u);
+  EXPECT_EQ(LastCut("one two three", 0, 7), 7u);
+  EXPECT_EQ(LastCut("one two three", 0, 6), 3u);
+  EXPECT_EQ(LastCut("one two three", 3, 6), 0u);
+  EXPECT_EQ(LastCut("aaaa", 0, 3), 0u);
+  EXPECT_EQ(LastCut("  aa", 0, 3), 0u);
+  EXPECT_EQ(LastCut("it's", 0, 3), 2u);
+  EXPECT_EQ(LastCut("\u4e2d\u6587\u3002\u4e2d", 0, 11), 6u);  // before the full stop
+  EXPECT_EQ(LastCut("\u4e2d\x80 a", 0, 5), 0u);               // malformed next to it
+}
+
 TEST(UnicodeClasses, EdgesOfRanges) {
   EXPECT_EQ(Classify('@'), CharClass::kOther);
   EXPECT_EQ(Classify('A'), CharClass::kLetter);
