@@ -87,6 +87,16 @@ TEST(TextSource, SplitsAtSeparatorsWhereverChunksEnd) {
   }
 }
 
+// A cut would fit inside these.
+TEST(TextSource, SeparatorsOfSeveralWords) {
+  for (const int64_t chunk_bytes : {1, 2, 3, 4, 5, 6, 7, 1000}) {
+    EXPECT_EQ(ReadText("a b\n-- c\n--\nd\n--\n", "\n--\n", chunk_bytes).documents,
+              (Strings{"a b\n-- c", "d"}));
+    EXPECT_EQ(ReadText("one. end 7 two", " end 7", chunk_bytes).documents,
+              (Strings{"one.", " two"}));
+  }
+}
+
 TEST(TextSource, SeveralInputsOneAfterTheOther) {
   const Read read = ReadAll({{WriteFile("a", "first"), TextFormat::kText},
                              {WriteFile("empty", ""), TextFormat::kText},
