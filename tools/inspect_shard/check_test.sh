@@ -4,6 +4,7 @@ set -euo pipefail
 
 inspect="$1"
 good="$2"  # the training shard of the built-in corpus; empty where its texts are absent
+vocab="$3"
 folder="$TEST_TMPDIR"
 
 fail() {
@@ -51,6 +52,7 @@ expect 0 "" --check "$folder/sound.bin"
 shard "$folder/outside.bin" 50256 50257
 expect 0 "FAULT: 1 tokens are outside" "$folder/outside.bin"
 expect 1 "outside.bin: 1 tokens are outside" --check "$folder/sound.bin" "$folder/outside.bin"
+expect 1 "1 of 2 shards are faulty" --check "$folder/sound.bin" "$folder/outside.bin"
 expect 0 "" --check --vocab_size=50304 "$folder/outside.bin"
 
 shard "$folder/no_bos.bin" 1 2
@@ -59,6 +61,31 @@ expect 1 "none of the 2 tokens is BOS" --check "$folder/no_bos.bin"
 head -c 1027 "$folder/sound.bin" >"$folder/cut.bin"
 expect 1 "cut.bin: header promises 3 tokens" --check "$folder/cut.bin"
 expect 1 "cut.bin: header promises 3 tokens" "$folder/cut.bin"
+
+head -c 1000 "$folder/sound.bin" >"$folder/short.bin"
+expect 1 "short.bin: holds 1000 bytes, less than" --check "$folder/short.bin"
+: >"$folder/nothing.bin"
+expect 1 "nothing.bin: holds 0 bytes" --check "$folder/nothing.bin"
+{ little_endian 4 7; tail -c +5 "$folder/sound.bin"; } >"$folder/magic.bin"
+expect 1 "magic.bin: magic number is 7, not 20240520" --check "$folder/magic.bin"
+shard "$folder/empty.bin"
+expect 1 "empty.bin: an empty shard" --check "$folder/empty.bin"
+# One bad file among good ones does not hide the others.
+expect 1 "3 of 4 shards are faulty" --check "$folder"/{cut,empty,magic,sound}.bin
+expect 1 "no_bos.bin: none" --check "$folder"/{cut,no_bos}.bin
+
+shard "$folder/words.bin" 50256 15496 11 995 0
+expect 0 "Hello, world!" --merges="$vocab" "$folder/words.bin"
+expect 0 "<15496>,<995>!" "$folder/words.bin"
+expect 0 "longer tokens are shown by id" "$folder/words.bin"
+expect 0 "4-7 " "$folder/words.bin"
+mkdir -p "$folder/home/data/gpt2"
+cp "$vocab" "$folder/home/data/gpt2/merges.txt"
+export DATA_PATH="$folder/home"
+expect 0 "Hello, world!" "$folder/words.bin"
+echo nonsense >"$folder/home/data/gpt2/merges.txt"
+expect 1 "merges.txt:1: begins neither" "$folder/words.bin"
+unset DATA_PATH
 
 expect 1 "no shards" --check
 expect 1 "none.bin" "$folder/none.bin"

@@ -6,8 +6,6 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -16,15 +14,18 @@
 #include "data/shard.h"
 #include "data/token_map.h"
 #include "third_party/absl_compat/status_macros.h"
+#include "tools/command_line.h"
 #include "tools/inspect_shard/report_text.h"
 #include "tools/inspect_shard/shard_report.h"
-#include "tools/working_folder.h"
+#include "tools/merges_path.h"
 
 ABSL_FLAG(int, top, 10, "how many of the most frequent tokens to list");
 ABSL_FLAG(int, documents, 3, "how many of the first documents to show");
 ABSL_FLAG(int, max_tokens, 200, "how many tokens of a document to show");
 ABSL_FLAG(std::string, merges, "",
-          "GPT-2's vocab.bpe (merges.txt), to decode all tokens; without, only single bytes");
+          "GPT-2's vocab.bpe (merges.txt) or gpt2.tiktoken, to decode all tokens. Default: "
+          "data/gpt2/merges.txt under $DATA_PATH or here, where fetch_fineweb --vocab puts it; if "
+          "it is not there, only single bytes are decoded.");
 ABSL_FLAG(int, vocab_size, data::kGpt2Vocabulary, "tokens from this id on are a fault");
 ABSL_FLAG(bool, check, false,
           "end with exit code 1 if a shard has a fault; print nothing but the faults");
@@ -69,42 +70,49 @@ bool Show(const std::string& path, const tools::ReportOptions& options) {
   return report.faults.empty();
 }
 
-// Whether all shards could be read and, with --check, are sound.
-absl::StatusOr<bool> Run(const std::vector<std::string>& globs) {
-  ABSL_RETURN_IF_ERROR(tools::EnterCallersFolder());
+// The vocabulary of --merges, or of the usual place if there is one.
+absl::StatusOr<std::optional<data::Bpe>> LoadVocabulary() {
+  const std::string flag = absl::GetFlag(FLAGS_merges);
+  absl::StatusOr<data::Bpe> bpe = data::Bpe::Load(flag.empty() ? tools::DefaultMergesPath() : flag);
+  if (flag.empty() && absl::IsNotFound(bpe.status())) return std::nullopt;
+  if (!bpe.ok()) return bpe.status();
+  return *std::move(bpe);
+}
+
+absl::Status Run(const std::vector<std::string>& globs) {
   ABSL_RETURN_IF_ERROR(CheckFlags());
   if (globs.empty()) {
     return absl::InvalidArgumentError("no shards; give their files as arguments");
   }
   ABSL_ASSIGN_OR_RETURN(const std::vector<std::string> paths,
                         data::ListShards(absl::StrJoin(globs, ",")));
-  std::optional<data::Bpe> bpe;
-  if (!absl::GetFlag(FLAGS_merges).empty()) {
-    ABSL_ASSIGN_OR_RETURN(bpe, data::Bpe::Load(absl::GetFlag(FLAGS_merges)));
-  }
+  ABSL_ASSIGN_OR_RETURN(const std::optional<data::Bpe> bpe, LoadVocabulary());
   const tools::ReportOptions options = {
       .top = absl::GetFlag(FLAGS_top),
       .documents = absl::GetFlag(FLAGS_documents),
       .max_tokens = absl::GetFlag(FLAGS_max_tokens),
       .bpe = bpe.has_value() ? &*bpe : nullptr,
   };
-  bool sound = true;
-  for (const std::string& path : paths) sound = Show(path, options) && sound;
-  return sound;
+  size_t faulty = 0;
+  for (const std::string& path : paths) faulty += Show(path, options) ? 0 : 1;
+  if (faulty == 0) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(faulty, " of ", paths.size(), " shards are faulty"));
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  absl::SetProgramUsageMessage(
-      "Shows what token shards hold: documents, their lengths, frequent tokens, first texts.\n"
-      "  inspect_shard SHARD...             names or globs\n"
-      "  inspect_shard --check SHARD...     exit code 1 if a shard has a fault");
-  const std::vector<char*> arguments = absl::ParseCommandLine(argc, argv);
-  const absl::StatusOr<bool> sound = Run({arguments.begin() + 1, arguments.end()});
-  if (!sound.ok()) {
-    std::fprintf(stderr, "inspect_shard: %s\n", std::string(sound.status().message()).c_str());
-    return 1;
-  }
-  return *sound ? 0 : 1;
+  const tools::CommandHelp help = {
+      .name = "inspect_shard",
+      .summary =
+          "shows what token shards hold: header, documents and their lengths, the histogram of "
+          "tokens, the first texts; and checks them.",
+      .usage = "bazel run //tools/inspect_shard -- [flags] SHARDS...   (names or globs)",
+      .examples = {{"a shard's contents",
+                    "bazel run //tools/inspect_shard -- --merges=vocab.bpe train_000001.bin"},
+                   {"before a long run: ends with code 1 if a shard has a fault",
+                    "bazel run //tools/inspect_shard -- --check 'data/fineweb10B/*.bin'"}},
+      .groups = {{"What to show", {"top", "documents", "max_tokens", "merges"}},
+                 {"Faults", {"check", "vocab_size"}}}};
+  return tools::RunTool(argc, argv, help, Run);
 }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "data/bpe/byte_tokens.h"
+#include "tools/inspect_shard/histogram.h"
 
 namespace tools {
 namespace {
@@ -24,11 +25,13 @@ std::string BytesOf(uint16_t token, const data::Bpe* bpe) {
 
 void AppendLengths(const ShardReport& report, std::string* text) {
   if (report.documents.empty()) return;
-  absl::StrAppend(text, "document lengths, BOS included:\n ");
+  const double mean = static_cast<double>(report.tokens - report.tokens_before_documents) /
+                      static_cast<double>(report.documents.size());
+  absl::StrAppendFormat(text, "document lengths, BOS included: mean %.1f\n ", mean);
   for (const int percent : {0, 10, 25, 50, 75, 90, 99, 100}) {
     absl::StrAppendFormat(text, "  p%d %d", percent, LengthPercentile(report, percent));
   }
-  absl::StrAppend(text, "\n");
+  absl::StrAppend(text, "\n", HistogramText(LengthHistogram(report)));
 }
 
 void AppendMostFrequent(const ShardReport& report, const ReportOptions& options,
@@ -86,7 +89,12 @@ std::string ReportText(const data::Shard& shard, const ShardReport& report,
   absl::StrAppendFormat(&text, "%d documents; %d tokens before the first\n",
                         report.documents.size(), report.tokens_before_documents);
   AppendLengths(report, &text);
+  absl::StrAppend(&text, "tokens by id:\n", HistogramText(IdHistogram(report)));
   AppendMostFrequent(report, options, &text);
+  if (options.bpe == nullptr) {
+    absl::StrAppend(&text,
+                    "(without --merges, GPT-2's vocab.bpe, longer tokens are shown by id)\n");
+  }
   AppendDocuments(shard, report, options, &text);
   for (const std::string& fault : report.faults) absl::StrAppend(&text, "FAULT: ", fault, "\n");
   return text;

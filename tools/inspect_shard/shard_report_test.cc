@@ -10,6 +10,7 @@
 #include "data/shard.h"
 #include "data/token_map.h"
 #include "gtest/gtest.h"
+#include "tools/inspect_shard/histogram.h"
 #include "tools/inspect_shard/report_text.h"
 
 namespace tools {
@@ -90,6 +91,30 @@ TEST(LengthPercentile, NearestRank) {
   EXPECT_EQ(LengthPercentile(report, 100), 5);
 }
 
+TEST(Histogram, Lengths) {
+  Tokens tokens;
+  for (const int length : {2, 3, 3, 9}) {  // with BOS
+    tokens.push_back(kBos);
+    tokens.insert(tokens.end(), length - 1, 0);
+  }
+  const ShardReport report = Inspect(MakeShard(tokens), 50257);
+  // Nothing of length 1; 4-7 is empty but inside.
+  EXPECT_EQ(HistogramText(LengthHistogram(report)),
+            "  2-3                               3   75.00 %  "
+            "########################################\n"
+            "  4-7                               0    0.00 %\n"
+            "  8-15                              1   25.00 %  ##############\n");
+}
+
+TEST(Histogram, IdsAtTheEdgesOfBins) {
+  const ShardReport report =
+      Inspect(MakeShard({0, 255, 256, 1023, 1024, 4095, 16383, 16384, 50255, kBos, 65535}), 65536);
+  std::vector<int64_t> counts;
+  for (const Bin& bin : IdHistogram(report)) counts.push_back(bin.count);
+  EXPECT_EQ(counts, (std::vector<int64_t>{2, 2, 2, 1, 2, 1, 1}));
+  EXPECT_EQ(IdHistogram(report).back().label, "50257-65535 beyond GPT-2");
+}
+
 TEST(ReadableText, BytesUnknownTokensControlCharacters) {
   Tokens tokens = BytesAsTokens("a\tb\n\x1b[2J\x7f\xC3\xA9");
   tokens.push_back(1000);
@@ -116,10 +141,20 @@ TEST(ReportText, HasAllParts) {
   EXPECT_EQ(text, absl::StrCat(shard.path(), R"(
 header: magic 20240520, version 1, 20 tokens in 1064 bytes
 2 documents; 2 tokens before the first
-document lengths, BOS included:
+document lengths, BOS included: mean 9.0
    p0 7  p10 7  p25 7  p50 7  p75 11  p90 11  p99 11  p100 11
+  4-7                               1   50.00 %  ########################################
+  8-15                              1   50.00 %  ########################################
+tokens by id:
+  0-255 single bytes               18   90.00 %  ########################################
+  256-1023                          0    0.00 %
+  1024-4095                         0    0.00 %
+  4096-16383                        0    0.00 %
+  16384-50255                       0    0.00 %
+  50256 end-of-text                 2   10.00 %  #####
 unigram entropy 2.4582 nats per token, 13 distinct tokens; the most frequent:
      83           3   15.00 %  "t"
+(without --merges, GPT-2's vocab.bpe, longer tokens are shown by id)
 --- document 0, 11 tokens from position 2
 first ...
 --- document 1, 7 tokens from position 13
