@@ -85,8 +85,10 @@ CASES = [
     # code points that are no characters.
     "\x00\x7f\x80\u07ff\u0800\ud7ff\ue000\ufffd\uffff\U00010000\U0010ffff \ufdd0\ufffe",
     "a\x00b\x00\x00c \x00 \x00\x00", "\x00", "\ufffd\ufffd \ufffd", "\ufeffBOM",
-    "a" * 15, "a" * 16, "a" * 17, "a\x00", "abcdefgh\x00", "The year 1984 was 12345678901234567890 ago",
-    "import numpy as np\n\ndef main() -> None:\n    print(f'{x!r:>10}')\n\n\n\n\nif __name__ == \"__main__\":",
+    "a" * 15, "a" * 16, "a" * 17, "a\x00", "abcdefgh\x00",
+    "The year 1984 was 12345678901234567890 ago",
+    "import numpy as np\n\ndef main() -> None:\n    print(f'{x!r:>10}')\n\n\n\n\n"
+    "if __name__ == \"__main__\":",
     "<div class=\"a\">&nbsp;</div>\n\t\t<!-- c -->\n", "\\frac{a}{b}_{i=1}^{\\infty} $$x$$ \\\\ &",
     " SolidGoldMagikarp petertodd rawdownloadcloneembedreportprint \u00c3\u00c2\u00c3\u00c2",
 ]
