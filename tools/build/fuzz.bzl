@@ -3,7 +3,7 @@
 load("@rules_cc//cc:cc_binary.bzl", "cc_binary")
 load("@rules_cc//cc:cc_test.bzl", "cc_test")
 
-def fuzz_target(name, srcs, corpus, deps, size = "small"):
+def fuzz_target(name, srcs, corpus, deps, data = [], size = "small"):
     """Declares NAME, for --config=fuzz alone, and NAME_corpus_test, for every build.
 
     Args:
@@ -11,6 +11,7 @@ def fuzz_target(name, srcs, corpus, deps, size = "small"):
       srcs: define LLVMFuzzerTestOneInput (tools/build/fuzz_file.h helps parsers of files).
       corpus: the inputs to begin with and to replay; what once was a finding belongs there.
       deps: of srcs.
+      data: files that srcs read, by their path in the workspace.
       size: of the test.
     """
     cc_binary(
@@ -18,6 +19,7 @@ def fuzz_target(name, srcs, corpus, deps, size = "small"):
         testonly = True,
         srcs = srcs,
         linkopts = ["-fsanitize=fuzzer"],
+        data = data,
         tags = ["manual"],  # gcc has no libFuzzer
         deps = deps,
     )
@@ -26,6 +28,6 @@ def fuzz_target(name, srcs, corpus, deps, size = "small"):
         size = size,
         srcs = srcs,
         args = ["$(rootpaths %s)" % file for file in corpus],
-        data = corpus,
+        data = corpus + data,
         deps = deps + ["//tools/build:fuzz_replay"],
     )
