@@ -7,13 +7,12 @@
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "nlohmann/json.hpp"
 #include "third_party/absl_compat/status_macros.h"
 #include "tools/checkpoint/files.h"
+#include "tools/run_logs/log_line.h"
 
 namespace tools {
 namespace {
@@ -29,40 +28,18 @@ absl::Status BadLine(absl::string_view name, int64_t number, absl::string_view w
   return absl::DataLossError(absl::StrCat(name, ":", number, ": ", what));
 }
 
-// The text of `field` after `prefix` and before `suffix` as a number, NaN and infinity included.
-bool ParseField(absl::string_view field, absl::string_view prefix, absl::string_view suffix,
-                double* value) {
-  return absl::ConsumePrefix(&field, prefix) && absl::ConsumeSuffix(&field, suffix) &&
-         absl::SimpleAtod(field, value);
-}
-
-// Whether the line begins as log lines do, step:N/M. The programs' own text, which the original's
-// logs begin with, has such lines indented and with names in braces for the numbers.
-bool ParseSteps(absl::string_view field, int64_t* step, int64_t* total_steps) {
-  if (!absl::ConsumePrefix(&field, "step:")) return false;
-  const std::vector<absl::string_view> numbers = absl::StrSplit(field, '/');
-  return numbers.size() == 2 && absl::SimpleAtoi(numbers[0], step) &&
-         absl::SimpleAtoi(numbers[1], total_steps);
-}
-
-// Nothing for a line of another kind.
+// Nothing for a line of another kind, or of a training step.
 absl::StatusOr<std::optional<ValidationLine>> ParseLine(absl::string_view name, int64_t number,
                                                         absl::string_view line) {
-  const std::vector<absl::string_view> fields =
-      absl::StrSplit(absl::StripTrailingAsciiWhitespace(line), ' ');
-  ValidationLine parsed;
-  parsed.number = number;
-  RunResult& result = parsed.result;
-  if (!ParseSteps(fields[0], &result.steps, &parsed.total_steps)) return {std::nullopt};
-  if (fields.size() < 2 || !absl::StartsWith(fields[1], "val_loss:")) return {std::nullopt};
-  if (fields.size() < 3 || !ParseField(fields[1], "val_loss:", "", &result.val_loss) ||
-      !ParseField(fields[2], "train_time:", "ms", &result.train_ms)) {
-    return BadLine(name, number,
-                   absl::StrCat("\"", line,
-                                "\" is no validation line; it needs the form "
-                                "step:N/M val_loss:X train_time:Yms"));
+  if (!absl::StrContains(line, " val_loss:")) return {std::nullopt};
+  const absl::StatusOr<std::optional<LogLine>> parsed = ParseLogLine(line);
+  if (!parsed.ok()) {
+    const absl::string_view what = parsed.status().message();
+    return BadLine(name, number, what);
   }
-  return {parsed};
+  if (!parsed->has_value() || !(*parsed)->val_loss.has_value()) return {std::nullopt};
+  const LogLine& found = **parsed;
+  return {ValidationLine{number, found.total_steps, {found.step, *found.val_loss, found.train_ms}}};
 }
 
 absl::Status CheckPositive(absl::string_view name, int64_t number, absl::string_view what,

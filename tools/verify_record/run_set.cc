@@ -1,7 +1,5 @@
 #include "tools/verify_record/run_set.h"
 
-#include <glob.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -11,32 +9,18 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "third_party/absl_compat/status_macros.h"
+#include "tools/run_logs/matching_files.h"
 #include "tools/verify_record/run_result.h"
 
 namespace tools {
-namespace {
-
-absl::Status AppendMatches(const std::string& pattern, std::vector<std::string>* paths) {
-  glob_t found = {};
-  const int failure = glob(pattern.c_str(), GLOB_ERR, nullptr, &found);
-  if (failure == 0) paths->insert(paths->end(), found.gl_pathv, found.gl_pathv + found.gl_pathc);
-  globfree(&found);
-  if (failure == 0) return absl::OkStatus();
-  if (failure == GLOB_NOMATCH) {
-    return absl::NotFoundError(
-        absl::StrCat("\"", pattern, "\": no such file; give the logs of finished runs"));
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("\"", pattern, "\": a folder of this glob cannot be read; check its rights"));
-}
-
-}  // namespace
-
 absl::StatusOr<std::vector<std::string>> ListLogs(const std::vector<std::string>& patterns) {
   std::vector<std::string> paths;
   for (const std::string& list : patterns) {
     const std::vector<std::string> globs = absl::StrSplit(list, ',');
-    for (const std::string& pattern : globs) ABSL_RETURN_IF_ERROR(AppendMatches(pattern, &paths));
+    for (const std::string& pattern : globs) {
+      ABSL_ASSIGN_OR_RETURN(const std::vector<std::string> found, MatchingFiles(pattern));
+      paths.insert(paths.end(), found.begin(), found.end());
+    }
   }
   std::sort(paths.begin(), paths.end());
   const auto twice = std::adjacent_find(paths.begin(), paths.end());
