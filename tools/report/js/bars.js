@@ -1,0 +1,75 @@
+"use strict";
+// The parts of a step's time, a bar for each traced rank.
+
+// In the order in which bars show them: what ops do, then what the device waits for.
+const KINDS = new Map([
+  ["gemm", "--gemm"], ["attention", "--attention"], ["norm/elementwise", "--norm"],
+  ["head+loss", "--head"], ["embedding", "--embedding"], ["optimizer", "--optimizer"],
+  ["other", "--other"], ["communication, exposed", "--exposed"], ["idle", "--idle"],
+]);
+
+function kindColour(kind) {
+  return `var(${KINDS.get(kind) || "--other"})`;
+}
+
+function kindsLegend(kinds) {
+  return element("div", { class: "kinds" }, ...kinds.map((kind) => element("span", {},
+    element("span", { class: "swatch", style: `background: ${kindColour(kind)}` }), kind)));
+}
+
+function partsOf(phases) {
+  const parts = { ...phases.ops, "communication, exposed": phases.exposed, idle: phases.idle };
+  const order = [...KINDS.keys(), ...Object.keys(parts).filter((kind) => !KINDS.has(kind))];
+  return order.filter((kind) => parts[kind] > 0).map((kind) => [kind, parts[kind]]);
+}
+
+class PhaseBars {
+  constructor(host) {
+    this.rows = data.traces.flatMap((trace) => trace.phases.map((phases) => ({
+      name: (data.traces.length > 1 ? `${trace.name} ` : "") + `rank ${phases.rank}`,
+      step: phases.step_ms, parts: partsOf(phases),
+    })));
+    this.plot = element("div", { class: "bars" });
+    const kinds = [...KINDS.keys()].filter((kind) => this.rows.some((row) => row.parts.some(([k]) => k === kind)));
+    host.append(element("p", { class: "hint" }, "Means over the traced steps, in ms. Exposed: the device had " +
+      "nothing to do but wait for a collective. Traced steps are run op by op and take longer than others."),
+    kindsLegend(kinds), this.plot, tableAlternative(() => this.table(kinds)));
+  }
+
+  draw() {
+    const width = Math.max(this.plot.clientWidth, 200);
+    const name = Math.min(Math.max(...this.rows.map((row) => 8 * row.name.length)) + 8, 0.4 * width);
+    const most = Math.max(...this.rows.map((row) => row.step));
+    const total = 62;
+    const height = 28 * this.rows.length + 4;
+    const svg = shape("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img",
+      "aria-label": `Step time by phase. ${this.rows.map((row) => `${row.name}: ${numberText(row.step)} ms`).join("; ")}` });
+    this.rows.forEach((row, i) => {
+      const y = 28 * i + 3;
+      const room = Math.floor((name - 8) / 7.4);
+      const shown = row.name.length > room ? `${row.name.slice(0, room - 1)}…` : row.name;
+      svg.append(shape("text", { class: "lane", x: 0, y: y + 16 }, shown));
+      let x = name;
+      for (const [kind, ms] of row.parts) {
+        const length = ms / most * (width - name - total);
+        const text = numberText(ms, 3);
+        svg.append(shape("rect", { class: "part", x, y, width: length, height: 22, style: `fill: ${kindColour(kind)}` },
+          shape("title", {}, `${kind}: ${text} ms`)));
+        if (length > 8 * text.length + 8 && kind !== "idle") {
+          svg.append(shape("text", { class: "on-bar", x: x + length / 2, y: y + 15, "text-anchor": "middle" }, text));
+        }
+        x += length;
+      }
+      svg.append(shape("text", { x: x + 6, y: y + 16 }, `${numberText(row.step, 4)} ms`));
+    });
+    this.plot.replaceChildren(svg);
+  }
+
+  table(kinds) {
+    return dataTable("Step time by phase, ms", ["rank", ...kinds, "step"], this.rows.map((row) => {
+      const parts = new Map(row.parts);
+      return [row.name, ...kinds.map((kind) => (parts.has(kind) ? numberText(parts.get(kind)) : "–")),
+        numberText(row.step)];
+    }));
+  }
+}

@@ -1,0 +1,66 @@
+// report RUN...: a page of curves, tables and timelines.
+#include <cmath>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "third_party/absl_compat/status_macros.h"
+#include "tools/checkpoint/files.h"
+#include "tools/command_line.h"
+#include "tools/report/inputs.h"
+#include "tools/report/page.h"
+
+ABSL_FLAG(std::string, out, "report.html", "The file to write.");
+ABSL_FLAG(std::string, title, "Training runs", "The page's title.");
+ABSL_FLAG(double, target, 3.28, "The loss that a record has to be below; 2.92 on track 2.");
+ABSL_FLAG(std::string, group, "", "Pools all runs that are given without a group of their own.");
+ABSL_FLAG(std::string, trace, "",
+          "Globs of --trace files, separated by commas; they may be arguments as well.");
+
+namespace {
+
+const tools::CommandHelp kHelp = {
+    "report",
+    "Makes one HTML file from the logs of training runs: losses, schedules, step times, phases, "
+    "communication, and a table with t-tests. It needs no network and no other file.\n"
+    "RUN is [GROUP:][NAME=]PATH, where PATH is what a trainer printed (this one or the PyTorch "
+    "original), a --metrics file, a --trace file, or a folder or glob of them. A log and a "
+    "metrics file of one name are one run. Runs of one GROUP are pooled.",
+    "bazel run //tools/report -- [flags] RUN...",
+    {{"two runs", "bazel run //tools/report -- base=logs/1.log muon=logs/2.log"},
+     {"two programs, several runs each, and where the time goes",
+      "bazel run //tools/report -- --trace=trace.json old:logs/old new:'logs/new/*.jsonl'"}},
+    {{"Input", {"trace", "group"}}, {"Page", {"out", "title", "target"}}}};
+
+std::vector<std::string> Traces() {
+  if (absl::GetFlag(FLAGS_trace).empty()) return {};
+  return absl::StrSplit(absl::GetFlag(FLAGS_trace), ',');
+}
+
+absl::Status Run(const std::vector<std::string>& arguments) {
+  const double target = absl::GetFlag(FLAGS_target);
+  if (!std::isfinite(target) || target <= 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--target=", target, ": must be a positive number, such as 3.28"));
+  }
+  const std::string out = absl::GetFlag(FLAGS_out);
+  if (out.empty()) return absl::InvalidArgumentError("--out is empty; give the file to write");
+  ABSL_ASSIGN_OR_RETURN(const tools::Inputs inputs,
+                        tools::ReadInputs(arguments, Traces(), absl::GetFlag(FLAGS_group)));
+  for (const std::string& note : tools::InputNotes(inputs)) {
+    std::fprintf(stderr, "report: %s\n", note.c_str());
+  }
+  const std::string page = tools::Page(inputs, {absl::GetFlag(FLAGS_title), target});
+  ABSL_RETURN_IF_ERROR(tools::WriteFileAtomically(out, {page}));
+  std::printf("%s: %zu runs, %zu traces, %zu kB\n", out.c_str(), inputs.runs.size(),
+              inputs.traces.size(), (page.size() + 999) / 1000);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return tools::RunTool(argc, argv, kHelp, Run); }
