@@ -295,8 +295,8 @@ def write_trace(path):
       for i, label in enumerate(("mlp", "attn", NASTY)):
         event = {"name": f"reduce_scatter {label}", "cat": "collective", "ph": "b",
                  "id": 10 * step + i, "ts": 1e3 * (start + 500 + 40 * i), "pid": rank, "tid": 2}
-        events.append({**event, "args": {"label": label, "bytes": 1e6, "exposed_ms": 60.0,
-                                         "hidden_ms": 100.0}})
+        events.append({**event, "args": {"label": label, "bytes": 1e6, "exposed_ms": 20.0,
+                                         "hidden_ms": 140.0}})
         events.append({**event, "ph": "e", "ts": 1e3 * (start + 700)})
   with open(path, "w") as file:
     json.dump({"displayTimeUnit": "ms", "traceEvents": events}, file)
@@ -382,7 +382,7 @@ def check_use(browser):
   press("log loss")
   check(browser.evaluate(path) == before, "pressing twice is not back at the start")
   axis = 'document.querySelector("#chart-loss .axis-title").textContent'
-  for label, title in (("tokens", "tokens trained on"), ("time", "train time, s"), ("step", "step")):
+  for label, title in (("tokens", "tokens trained on"), ("time", "train time, min"), ("step", "step")):
     press(label)
     check(browser.evaluate(axis) == title, f"{label}: the axis is {browser.evaluate(axis)}")
   curves = 'document.querySelectorAll("#chart-loss path.series").length'

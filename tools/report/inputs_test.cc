@@ -90,8 +90,9 @@ TEST_F(InputsTest, NamesAndGroups) {
   const std::string a = WriteLog("a/1.log"), b = WriteLog("a/2.log"), c = WriteLog("b/1.log");
   EXPECT_THAT(NamesOf(Read({a, b})), ElementsAre("1", "2"));
   EXPECT_THAT(NamesOf(Read({a, c})), ElementsAre("a/1", "b/1"));
-  EXPECT_THAT(NamesOf(Read({"x=" + a, c})), ElementsAre("x", "1"));
-  EXPECT_THAT(NamesOf(Read({"old:x=" + a, "new:" + c})), ElementsAre("old:x", "new:1"));
+  EXPECT_THAT(NamesOf(Read({absl::StrCat("x=", a), c})), ElementsAre("x", "1"));
+  EXPECT_THAT(NamesOf(Read({absl::StrCat("old:x=", a), absl::StrCat("new:", c)})),
+              ElementsAre("old:x", "new:1"));
   EXPECT_THAT(NamesOf(Read({absl::StrCat("old:", folder_, "/a"), c}, "rest")),
               ElementsAre("old:a/1", "old:2", "rest:b/1"));
   EXPECT_THAT(NamesOf(Read({absl::StrCat(folder_, "/*/1.log")})), ElementsAre("a/1", "b/1"));
@@ -122,14 +123,16 @@ TEST_F(InputsTest, Refusals) {
   EXPECT_THAT(Refusal({}), HasSubstr("nothing to report"));
   EXPECT_THAT(Refusal({log, log}), HasSubstr("given twice"));
   EXPECT_THAT(Refusal({log, folder_}), HasSubstr("given twice"));
-  EXPECT_THAT(Refusal({folder_ + "/none.log"}), HasSubstr("none.log\": no such file"));
-  EXPECT_THAT(Refusal({"a=" + folder_ + "/none.log"}), HasSubstr("none.log\": no such file"));
-  EXPECT_THAT(Refusal({"x=" + log, "x=" + WriteLog("other.log")}), HasSubstr("both called x"));
+  EXPECT_THAT(Refusal({absl::StrCat(folder_, "/none.log")}), HasSubstr("none.log\": no such file"));
+  EXPECT_THAT(Refusal({absl::StrCat("a=", folder_, "/none.log")}),
+              HasSubstr("none.log\": no such file"));
+  EXPECT_THAT(Refusal({absl::StrCat("x=", log), absl::StrCat("x=", WriteLog("other.log"))}),
+              HasSubstr("both called x"));
   EXPECT_THAT(Refusal({Write("empty.log", "")}), HasSubstr("empty.log: the file is empty"));
   EXPECT_THAT(Refusal({Write("prose.txt", "Dear reader\n")}),
               HasSubstr("prose.txt: neither a printed log"));
-  fs::create_directories(folder_ + "/hollow");
-  EXPECT_THAT(Refusal({folder_ + "/hollow"}), HasSubstr("no file ending in"));
+  fs::create_directories(absl::StrCat(folder_, "/hollow"));
+  EXPECT_THAT(Refusal({absl::StrCat(folder_, "/hollow")}), HasSubstr("no file ending in"));
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ TEST(ParsePrintedLog, CutAnywhere) {
   }
   const TrainingRun run = Good(ParsePrintedLog("a.txt", log.substr(0, log.find("240ms"))));
   EXPECT_EQ(run.last_step(), 2);
-  EXPECT_THAT(run.notes, ElementsAre("line 8, the last, is cut off and was left out"));
+  EXPECT_THAT(run.notes, ElementsAre("line 9, the last, is cut off and was left out"));
 }
 
 TEST(ParsePrintedLog, BrokenLinesInTheMiddle) {
@@ -100,7 +100,7 @@ TEST(ParsePrintedLog, NotFinite) {
 TEST(ParsePrintedLog, TwoRuns) {
   const absl::Status status = ParsePrintedLog("a.txt", OriginalsLog() + OriginalsLog()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("a.txt: line 15: a second run begins"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("a.txt: line 17: a second run begins"));
 }
 
 // What the trainer itself writes.
@@ -152,7 +152,7 @@ TEST(ParseOwn, LogAndMetrics) {
 
 TEST(ParseMetrics, CutAndBrokenRows) {
   const std::string row = "{\"step\":1,\"loss\":4}\n";
-  const TrainingRun cut = Good(ParseMetrics("m.jsonl", row + "{\"step\":2,\"lo"));
+  const TrainingRun cut = Good(ParseMetrics("m.jsonl", absl::StrCat(row, "{\"step\":2,\"lo")));
   EXPECT_EQ(cut.steps.size(), 1);
   EXPECT_THAT(cut.notes, ElementsAre("line 2, the last, is cut off and was left out"));
   for (const char* broken : {"{\"step\":2}", "{\"step\":2.5,\"loss\":1}", "{\"loss\":1}", "[1]",

@@ -15,11 +15,13 @@ namespace {
 
 constexpr char kUnknown[] = "<span class=\"unknown\" title=\"the files do not say\">–</span>";
 
-// "12,345"
+// "12,345"; the value is not negative.
 std::string WithCommas(int64_t value) {
-  std::string text = absl::StrCat(value);
-  for (int64_t at = static_cast<int64_t>(text.size()) - 3; at > (value < 0 ? 1 : 0); at -= 3) {
-    text.insert(static_cast<size_t>(at), ",");
+  const std::string digits = absl::StrCat(value);
+  std::string text;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) text.push_back(',');
+    text.push_back(digits[i]);
   }
   return text;
 }

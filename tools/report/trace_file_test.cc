@@ -1,6 +1,7 @@
 #include "tools/report/trace_file.h"
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tools/trainer/run_trace.h"
@@ -105,7 +106,7 @@ TEST(ParseTrace, BadFiles) {
        {"3", "{}", "{\"ph\":\"X\"}", "{\"ph\":\"X\",\"ts\":1,\"pid\":0,\"tid\":1}",
         "{\"ph\":\"b\",\"ts\":1,\"pid\":0,\"id\":1}", "{\"ph\":\"Q\",\"ts\":1,\"pid\":0}",
         "{\"ph\":\"X\",\"ts\":\"1\",\"pid\":0,\"tid\":1,\"dur\":1}"}) {
-    const std::string text = std::string("{\"traceEvents\":[") + event + "]}";
+    const std::string text = absl::StrCat("{\"traceEvents\":[", event, "]}");
     const absl::Status status = ParseTrace("t.json", text).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << event;
     EXPECT_THAT(std::string(status.message()), HasSubstr("traceEvents[0]")) << event;

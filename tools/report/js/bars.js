@@ -8,6 +8,9 @@ const KINDS = new Map([
   ["other", "--other"], ["communication, exposed", "--exposed"], ["idle", "--idle"],
 ]);
 
+// Of these the colour is too dark for dark letters.
+const STRONG = new Set(["gemm", "embedding"]);
+
 function kindColour(kind) {
   return `var(${KINDS.get(kind) || "--other"})`;
 }
@@ -39,7 +42,8 @@ class PhaseBars {
   draw() {
     const width = Math.max(this.plot.clientWidth, 200);
     const name = Math.min(Math.max(...this.rows.map((row) => 8 * row.name.length)) + 8, 0.4 * width);
-    const most = Math.max(...this.rows.map((row) => row.step));
+    const most = Math.max(...this.rows.map((row) =>
+      Math.max(row.step, row.parts.reduce((sum, [, ms]) => sum + ms, 0))));
     const total = 62;
     const height = 28 * this.rows.length + 4;
     const svg = shape("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img",
@@ -56,7 +60,7 @@ class PhaseBars {
         svg.append(shape("rect", { class: "part", x, y, width: length, height: 22, style: `fill: ${kindColour(kind)}` },
           shape("title", {}, `${kind}: ${text} ms`)));
         if (length > 8 * text.length + 8 && kind !== "idle") {
-          svg.append(shape("text", { class: "on-bar", x: x + length / 2, y: y + 15, "text-anchor": "middle" }, text));
+          svg.append(shape("text", { class: STRONG.has(kind) ? "on-bar on-strong" : "on-bar", x: x + length / 2, y: y + 15, "text-anchor": "middle" }, text));
         }
         x += length;
       }

@@ -240,10 +240,19 @@ class Chart {
     if (event.key === "Escape") this.onChange({ zoom: null, cursor: null });
     if (!way || this.curves.length === 0) return;
     event.preventDefault();
-    const { x } = this.curves[this.curves.length - 1];
+    const { x } = this.walked();
     const now = state.cursor === null ? (way > 0 ? -1 : x.length) : nearest(x, state.cursor);
     const next = Math.min(Math.max(now + way * (event.shiftKey ? 10 : 1), 0), x.length - 1);
     this.onChange({ cursor: x[next], from: this });
+  }
+
+  // The curve whose points the arrow keys visit: one that goes furthest, and of those the sparest.
+  walked() {
+    const end = (curve) => curve.x[curve.x.length - 1];
+    return this.curves.reduce((best, curve) => {
+      const further = end(curve) - end(best);
+      return further > 0 || (further === 0 && curve.x.length < best.x.length) ? curve : best;
+    });
   }
 
   // The cursor is in all charts, its values where the pointer is.

@@ -91,7 +91,7 @@ function noisyCurves(column, what) {
 function noisyHint(column) {
   const runs = data.runs.filter((run) => run.train[column]);
   if (runs.length === 0) return "";
-  const means = [...new Set(runs.map((run) => 2 * run.reach + 1))].join(" or ");
+  const means = [...new Set(runs.map((run) => 2 * run.reach + 1))].join(", ").replace(/, (\d+)$/, " or $1");
   return state.smooth ? `thin: mean of ${means} steps; faint: each step` : "each step";
 }
 

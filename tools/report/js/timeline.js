@@ -26,7 +26,7 @@ class Timeline {
     const kinds = [...KINDS.keys()].filter((kind) =>
       trace.steps.some((step) => step.ranks.some((rank) => rank.ops.some(([k]) => k === kind))));
     host.append(
-      element("div", { class: "controls", style: "position: static; border: 0" },
+      element("div", { class: "controls", style: "position: static; border: 0; background: none" },
         choice("step", trace.steps.map((step) => [step, String(step.step)]), this.step,
           (step) => this.show(step, null)), this.reset),
       kindsLegend(kinds),
