@@ -60,6 +60,7 @@ PROBE = r"""
       .map((node) => `${node.tagName} ${node.className.baseVal ?? node.className}`),
     rows: document.querySelectorAll("#runs tbody tr").length,
     names: [...document.querySelectorAll("#runs tbody th")].map((cell) => cell.textContent),
+    legend: [...document.querySelectorAll(".legend button")].map((button) => button.textContent),
     bars: [...document.querySelectorAll("#phases .part")].map((bar) => box(bar)),
     collectives: [...document.querySelectorAll(".timeline .collective")].map((bar) => box(bar)),
     ops: [...document.querySelectorAll(".timeline .ops")].map((path) => box(path)),
@@ -346,6 +347,7 @@ def check_page(page, where):
   check(page["alerts"] == 0, f"{where}: a name was run as a script")
   check(page["rows"] == 3 and NASTY.replace("/", "_") in page["names"],
         f"{where}: the table has {page['names']}")
+  check(page["legend"] == page["names"], f"{where}: the legend has {page['legend']}")
   check(len(page["bars"]) >= 8 and all(b[2] > b[0] for b in page["bars"]), f"{where}: phase bars")
   check(len(page["collectives"]) == 6 and all(b[2] - b[0] > 5 for b in page["collectives"]),
         f"{where}: {len(page['collectives'])} collectives, not 6 with a length")
@@ -397,8 +399,8 @@ def check_use(browser):
   press("whole run")
   browser.evaluate("""document.querySelector("#chart-loss svg[role=img]").dispatchEvent(
       new KeyboardEvent("keydown", { key: "ArrowLeft", bubbles: true }))""")
-  tip = browser.evaluate('document.querySelector("#chart-loss .tip").innerText')
-  check("3,000 step" in tip and "3.2" in tip, f"the cursor at the end says {tip!r}")
+  tip = browser.evaluate('document.querySelector("#chart-loss .tip:not([hidden])")?.innerText ?? ""')
+  check("step 3,000" in tip and "3.2" in tip, f"the cursor at the end says {tip!r}")
   browser.evaluate('document.querySelector("#chart-loss details").open = true')
   browser.frame()
   cells = browser.evaluate('document.querySelectorAll("#chart-loss details td").length')

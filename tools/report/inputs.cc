@@ -140,7 +140,7 @@ std::string ShortName(const fs::path& path, size_t parts) {
   return name.string();
 }
 
-// Names for those that have none, as short as makes them differ.
+// Names for those that have none: so many last parts of each path as make all differ.
 template <typename Named, typename PathOf>
 absl::Status GiveNames(const PathOf& path_of, std::vector<Named>* all) {
   constexpr size_t kMostParts = 32;

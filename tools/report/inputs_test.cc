@@ -94,7 +94,7 @@ TEST_F(InputsTest, NamesAndGroups) {
   EXPECT_THAT(NamesOf(Read({absl::StrCat("old:x=", a), absl::StrCat("new:", c)})),
               ElementsAre("old:x", "new:1"));
   EXPECT_THAT(NamesOf(Read({absl::StrCat("old:", folder_, "/a"), c}, "rest")),
-              ElementsAre("old:a/1", "old:2", "rest:b/1"));
+              ElementsAre("old:a/1", "old:a/2", "rest:b/1"));
   EXPECT_THAT(NamesOf(Read({absl::StrCat(folder_, "/*/1.log")})), ElementsAre("a/1", "b/1"));
 }
 

@@ -55,7 +55,9 @@ absl::Status Run(const std::vector<std::string>& arguments) {
     std::fprintf(stderr, "report: %s\n", note.c_str());
   }
   const std::string page = tools::Page(inputs, {absl::GetFlag(FLAGS_title), target});
-  ABSL_RETURN_IF_ERROR(tools::WriteFileAtomically(out, {page}));
+  if (const absl::Status written = tools::WriteFileAtomically(out, {page}); !written.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("--out=", out, ": ", written.message()));
+  }
   std::printf("%s: %zu runs, %zu traces, %zu kB\n", out.c_str(), inputs.runs.size(),
               inputs.traces.size(), (page.size() + 999) / 1000);
   return absl::OkStatus();

@@ -26,10 +26,16 @@ function partsOf(phases) {
   return order.filter((kind) => parts[kind] > 0).map((kind) => [kind, parts[kind]]);
 }
 
+// Of a long name the trace's part is cut: ranks are to be told apart.
+function nameOf(row, room = Infinity) {
+  const long = row.trace.length + row.rank.length > room;
+  return (long ? `${row.trace.slice(0, Math.max(room - row.rank.length - 2, 0))}… ` : row.trace) + row.rank;
+}
+
 class PhaseBars {
   constructor(host) {
     this.rows = data.traces.flatMap((trace) => trace.phases.map((phases) => ({
-      name: (data.traces.length > 1 ? `${trace.name} ` : "") + `rank ${phases.rank}`,
+      trace: data.traces.length > 1 ? `${trace.name} ` : "", rank: `rank ${phases.rank}`,
       step: phases.step_ms, parts: partsOf(phases),
     })));
     this.plot = element("div", { class: "bars" });
@@ -41,18 +47,17 @@ class PhaseBars {
 
   draw() {
     const width = Math.max(this.plot.clientWidth, 200);
-    const name = Math.min(Math.max(...this.rows.map((row) => 8 * row.name.length)) + 8, 0.4 * width);
+    const name = Math.min(Math.max(...this.rows.map((row) => 8 * nameOf(row).length)) + 8, 0.4 * width);
     const most = Math.max(...this.rows.map((row) =>
       Math.max(row.step, row.parts.reduce((sum, [, ms]) => sum + ms, 0))));
     const total = 62;
     const height = 28 * this.rows.length + 4;
     const svg = shape("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img",
-      "aria-label": `Step time by phase. ${this.rows.map((row) => `${row.name}: ${numberText(row.step)} ms`).join("; ")}` });
+      "aria-label": `Step time by phase. ${this.rows.map((row) => `${nameOf(row)}: ${numberText(row.step)} ms`).join("; ")}` });
     this.rows.forEach((row, i) => {
       const y = 28 * i + 3;
       const room = Math.floor((name - 8) / 7.4);
-      const shown = row.name.length > room ? `${row.name.slice(0, room - 1)}…` : row.name;
-      svg.append(shape("text", { class: "lane", x: 0, y: y + 16 }, shown));
+      svg.append(shape("text", { class: "lane", x: 0, y: y + 16 }, nameOf(row, room)));
       let x = name;
       for (const [kind, ms] of row.parts) {
         const length = ms / most * (width - name - total);
@@ -72,7 +77,7 @@ class PhaseBars {
   table(kinds) {
     return dataTable("Step time by phase, ms", ["rank", ...kinds, "step"], this.rows.map((row) => {
       const parts = new Map(row.parts);
-      return [row.name, ...kinds.map((kind) => (parts.has(kind) ? numberText(parts.get(kind)) : "–")),
+      return [nameOf(row), ...kinds.map((kind) => (parts.has(kind) ? numberText(parts.get(kind)) : "–")),
         numberText(row.step)];
     }));
   }

@@ -160,7 +160,7 @@ class Chart {
     if (target && target > this.yLow && target < this.yHigh) {
       const y = this.yAt(target);
       shapes.push(shape("line", { class: "target", x1: PADDING.left, x2: this.right(), y1: y, y2: y }),
-        shape("text", { x: this.right() - 5, y: y - 5, "text-anchor": "end" }, `target ${target}`));
+        shape("text", { x: PADDING.left + 5, y: y - 5 }, `target ${target}`));
     }
     this.notFinite = 0;
     this.above = 0;
@@ -265,11 +265,13 @@ class Chart {
     this.cursorLine.setAttribute("x1", x);
     this.cursorLine.setAttribute("x2", x);
     if (!withValues) return;
-    const [unit, divisor] = state.x === "time" ? timeUnit(this.high) : [state.x, 1];
-    this.tip.replaceChildren(element("b", {}, `${numberText(state.cursor / divisor)} ${unit}`),
+    const [unit, divisor] = timeUnit(this.high);
+    const place = state.x === "time" ? `${numberText(state.cursor / divisor)} ${unit}`
+      : `${state.x} ${numberText(Math.round(state.cursor), 6)}`;
+    this.tip.replaceChildren(element("b", {}, place),
       ...this.valuesAt(state.cursor).slice(0, 14).map(({ curve, value }) => element("div", { class: "row" },
         element("span", { class: "swatch", style: `background: ${curve.colour}` }),
-        element("span", {}, curve.label),
+        element("span", { class: "name" }, curve.label),
         element("span", { class: "value" }, Number.isFinite(value) ? numberText(value, 5) : "NaN"))));
     const left = x < this.width / 2;
     this.tip.style.left = left ? `${x + 12}px` : "auto";

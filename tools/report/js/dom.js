@@ -81,6 +81,7 @@ function multiples(step, low, high) {
 
 // 1, 2 and 5 times powers of ten; round values where the range has not even a decade.
 function logTicks(low, high, count) {
+  if (high / low < 1.5) return linearTicks(low, high, count);
   if (high / low < 10) return spread(linearTicks(low, high, count * 2), low, high, count);
   const ticks = [];
   const factors = Math.log10(high / low) > count ? [1] : [1, 2, 5];

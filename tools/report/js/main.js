@@ -109,7 +109,7 @@ function themeChoice() {
 // The keys of the curves, in the table of runs.
 function markTable() {
   document.querySelectorAll("#runs tbody th").forEach((head, i) => {
-    const name = element("span", {}, ...head.childNodes);
+    const name = element("span", { class: "name", title: head.textContent }, ...head.childNodes);
     head.append(element("span", { class: "named" }, keySample(styles.get(keyOf(data.runs[i]))), name));
   });
 }
