@@ -13,6 +13,7 @@
 #include "tools/verify_record/run_result.h"
 
 namespace tools {
+
 absl::StatusOr<std::vector<std::string>> ListLogs(const std::vector<std::string>& patterns) {
   std::vector<std::string> paths;
   for (const std::string& list : patterns) {

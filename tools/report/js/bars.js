@@ -52,8 +52,9 @@ class PhaseBars {
       Math.max(row.step, row.parts.reduce((sum, [, ms]) => sum + ms, 0))));
     const total = 62;
     const height = 28 * this.rows.length + 4;
+    const times = this.rows.map((row) => `${nameOf(row)}: ${numberText(row.step)} ms`);
     const svg = shape("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img",
-      "aria-label": `Step time by phase. ${this.rows.map((row) => `${nameOf(row)}: ${numberText(row.step)} ms`).join("; ")}` });
+      "aria-label": `Step time by phase. ${times.join("; ")}` });
     this.rows.forEach((row, i) => {
       const y = 28 * i + 3;
       const room = Math.floor((name - 8) / 7.4);

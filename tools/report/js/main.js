@@ -60,7 +60,8 @@ function legend() {
   const show = () => buttons.forEach((button, key) => button.setAttribute("aria-pressed", !state.hidden.has(key)));
   for (const [key, style] of styles) {
     const label = style.isGroup ? `${style.label} (${style.runs})` : style.label;
-    const button = element("button", { type: "button", "aria-pressed": true, title: `${label}: click to hide or show, with shift to show alone` },
+    const button = element("button", { type: "button", "aria-pressed": true,
+      title: `${label}: click to hide or show, with shift to show alone` },
       keySample(style), element("span", { class: "label" }, label));
     button.addEventListener("click", (event) => {
       if (event.shiftKey) {
