@@ -26,7 +26,7 @@ namespace {
 const tools::CommandHelp kHelp = {
     "report",
     "Makes one HTML file from the logs of training runs: losses, schedules, step times, phases, "
-    "communication, and a table with t-tests. It needs no network and no other file.\n"
+    "communication, and a table with t-tests. It needs no network and no other file. "
     "RUN is [GROUP:][NAME=]PATH, where PATH is what a trainer printed (this one or the PyTorch "
     "original), a --metrics file, a --trace file, or a folder or glob of them. A log and a "
     "metrics file of one name are one run. Runs of one GROUP are pooled.",
