@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/flags/flag.h"
@@ -74,6 +75,8 @@ ABSL_FLAG(
     "its update out and says so, until there are more than 10 in a row; the host then waits "
     "for each step.");
 ABSL_FLAG(std::string, metrics, "", "File of one JSON object a step.");
+ABSL_FLAG(std::string, tensorboard_dir, "",
+          "Folder for TensorBoard: a file of the same numbers. Empty: none is written.");
 ABSL_FLAG(
     std::string, trace, "",
     "File for a Perfetto or Chrome trace of phases, collectives and ops. The traced steps run "
@@ -131,6 +134,7 @@ TrackFlags FromCommandLine(const Track& track) {
   flags.resume = absl::GetFlag(FLAGS_resume);
   flags.on_nonfinite = absl::GetFlag(FLAGS_on_nonfinite);
   flags.metrics = absl::GetFlag(FLAGS_metrics);
+  flags.tensorboard_dir = absl::GetFlag(FLAGS_tensorboard_dir);
   flags.comm_timeout = absl::GetFlag(FLAGS_comm_timeout);
   flags.comm_check = absl::GetFlag(FLAGS_comm_check);
   return flags;
@@ -184,9 +188,14 @@ absl::Status RunProcess(const Track& track, const Processes& processes) {
     return absl::InvalidArgumentError(
         "--ranks is of --plan, which predicts; to train on several ranks give --world_size");
   }
-  ABSL_ASSIGN_OR_RETURN(const std::unique_ptr<RunLog> log,
-                        RunLog::Create(speaks ? config.metrics : "", config.resume,
-                                       config.total_steps(), speaks ? stdout : nullptr));
+  std::unique_ptr<EventFile> events;
+  if (speaks && !config.tensorboard_dir.empty()) {
+    ABSL_ASSIGN_OR_RETURN(events, EventFile::Create(config.tensorboard_dir));
+  }
+  ABSL_ASSIGN_OR_RETURN(
+      const std::unique_ptr<RunLog> log,
+      RunLog::Create(speaks ? config.metrics : "", config.resume, config.total_steps(),
+                     speaks ? stdout : nullptr, std::move(events)));
   log->Text(absl::StrCat(CompositionText(track.name), "\n", configured.notes));
   const int64_t lines = config.recipe.preset == "demo" ? absl::GetFlag(FLAGS_sample_lines) : 0;
   std::unique_ptr<RunTrace> trace;

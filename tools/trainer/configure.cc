@@ -274,6 +274,7 @@ absl::StatusOr<Configured> Configure(const TrackFlags& flags) {
   config.keep_checkpoints = static_cast<int>(flags.keep_checkpoints);
   config.resume = flags.resume;
   config.metrics = flags.metrics;
+  config.tensorboard_dir = flags.tensorboard_dir;
   if (config.out_dir.empty() && (config.resume || config.checkpoint_every > 0)) {
     return absl::InvalidArgumentError(
         "--resume and --checkpoint_every need --out_dir, the folder of the checkpoints");

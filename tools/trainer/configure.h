@@ -32,7 +32,7 @@ struct TrackFlags {
   int gpu = 0;         // which of the visible ones
   double memory_gib = 0;
   int64_t threads = 0;
-  std::string init_from, save_init, out_dir, metrics;
+  std::string init_from, save_init, out_dir, metrics, tensorboard_dir;
   int64_t checkpoint_every = 0;
   int64_t keep_checkpoints = 3;
   bool resume = false;

@@ -130,6 +130,7 @@ absl::Status RankTrainer::AgreeOnStart() {
 absl::Status RankTrainer::Run() {
   ABSL_RETURN_IF_ERROR(config_.resume ? Resume() : InitializeWeights());
   first_step_ = step_;
+  if (log_ != nullptr) log_->Begin(first_step_);
   RaiseGuard();
   last_finish_ = std::chrono::steady_clock::now();
   const sched::Schedules& schedules = config_.recipe.schedules;

@@ -1,5 +1,5 @@
 // What a run says: the reference's log lines on standard output, one JSON object a step in the
-// metrics file.
+// metrics file, the same numbers in TensorBoard's.
 //
 //   step:250/1680 val_loss:4.1234 train_time:14532ms step_avg:58.13ms
 //   step:251/1680 train_time:14590ms step_avg:58.13ms
@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "tools/trainer/event_file.h"
 
 namespace tools {
 
@@ -32,32 +33,41 @@ struct StepRecord {
 class RunLog {
  public:
   // `metrics_path` empty: no metrics file. `append`: a resumed run goes on in the same file.
-  // `out` null: nothing is printed.
-  static absl::StatusOr<std::unique_ptr<RunLog>> Create(const std::string& metrics_path,
-                                                        bool append, int64_t total_steps,
-                                                        std::FILE* out);
+  // `out` null: nothing is printed. `events` null: nothing for TensorBoard.
+  static absl::StatusOr<std::unique_ptr<RunLog>> Create(
+      const std::string& metrics_path, bool append, int64_t total_steps, std::FILE* out,
+      std::unique_ptr<EventFile> events = nullptr);
   ~RunLog();
   RunLog(const RunLog&) = delete;
   RunLog& operator=(const RunLog&) = delete;
 
   // A line of free text at the head or end of the log.
   void Text(absl::string_view text);
+  // Before the first Step and Validation: `first_step` updates are done, by a run before this one.
+  void Begin(int64_t first_step);
   // `train_ms`: time spent in training so far, validation excluded.
   void Step(const StepRecord& record, double train_ms);
   // A step that was left out, and the `skipped` so far with it.
   void Skipped(int64_t step, absl::string_view why, int64_t skipped);
   void Validation(int64_t step, double val_loss, double train_ms);
-  // DataLoss if the metrics file could not be written in full.
+  // DataLoss if a file could not be written in full.
   absl::Status Close();
 
  private:
-  RunLog(std::FILE* metrics, std::string path, int64_t total_steps, std::FILE* out)
-      : metrics_(metrics), path_(std::move(path)), total_steps_(total_steps), out_(out) {}
+  RunLog(std::FILE* metrics, std::string path, int64_t total_steps, std::FILE* out,
+         std::unique_ptr<EventFile> events)
+      : metrics_(metrics),
+        path_(std::move(path)),
+        total_steps_(total_steps),
+        out_(out),
+        events_(std::move(events)) {}
+  absl::Status CloseMetrics();
 
   std::FILE* metrics_;  // null: none
   const std::string path_;
   const int64_t total_steps_;
   std::FILE* const out_;
+  const std::unique_ptr<EventFile> events_;  // null: none
 };
 
 }  // namespace tools

@@ -47,6 +47,7 @@ struct TrainConfig {
   int keep_checkpoints = 3;
   bool resume = false;
   std::string metrics;
+  std::string tensorboard_dir;  // empty: no event file
 
   // The sizes that a slot has in the course of the run, ascending, each once.
   std::vector<int64_t> slot_sizes() const;
