@@ -254,7 +254,7 @@ CommandHelp Help(const Track& track) {
           {"Ranks", {"world_size", "comm_timeout", "comm_check"}},
           {"Weights and checkpoints",
            {"init_from", "save_init", "out_dir", "checkpoint_every", "keep_checkpoints", "resume"}},
-          {"What it tells", {"metrics", "trace", "trace_steps", "sample_lines"}},
+          {"What it tells", {"metrics", "tensorboard_dir", "trace", "trace_steps", "sample_lines"}},
           {"Plans, in place of a run",
            {"plan", "ranks", "link_gbps", "latency_us", "link_shape", "phases", "tflops"}},
       }};

@@ -1,0 +1,160 @@
+#include "tools/export_hf/hf_config.h"
+
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
+#include "sched/schedules.h"
+#include "third_party/absl_compat/status_macros.h"
+
+namespace tools {
+namespace {
+
+using nlohmann::ordered_json;
+
+// The keys of config.json's "nanospeed"; vocab_size is one of its own.
+constexpr const char* kSourceKeys[] = {
+    "record", "preset", "step", "total_steps", "schedule_extension", "tokens"};
+
+const char* StyleName(model::WeightStyle style) {
+  switch (style) {
+    case model::WeightStyle::kPerLayer:
+      return "per_layer";
+    case model::WeightStyle::kPerLayerBf16:
+      return "per_layer_bf16";
+    case model::WeightStyle::kBanks:
+      return "banks";
+  }
+  return "";
+}
+
+ordered_json Layers(const model::GptConfig& config) {
+  ordered_json layers = ordered_json::array();
+  for (const model::LayerConfig& layer : config.layers) {
+    layers.push_back({{"attention", layer.attention},
+                      {"mlp", layer.mlp},
+                      {"long_window", layer.long_window},
+                      {"paired_heads", layer.paired_heads},
+                      {"key_offset", layer.key_offset},
+                      {"value_embedding", layer.value_embedding},
+                      {"skip_from", layer.skip_from}});
+  }
+  return layers;
+}
+
+void AddArchitecture(const model::GptConfig& config, ordered_json* out) {
+  out->update(
+      {{"weight_style", StyleName(config.style)},
+       {"vocab_size", config.vocab_size},
+       {"embedding_rows", model::EmbeddingRows(config)},
+       {"hidden_size", config.dim},
+       {"intermediate_size", config.mlp_dim},
+       {"num_hidden_layers", config.layers.size()},
+       {"num_attention_heads", config.heads},
+       {"head_dim", config.head_dim},
+       {"gate_features", config.gate_features},
+       {"value_embeddings", config.value_embeddings},
+       {"backout_layer", config.backout_layer},
+       {"softcap_kind", config.softcap_kind == kernels::SoftCap::kIsru ? "isru" : "sigmoid"},
+       {"softcap", config.softcap},
+       {"softcap_temperature", config.softcap_temperature},
+       {"softcap_shift", config.softcap_shift},
+       {"layers", Layers(config)}});
+}
+
+void AddSchedule(const SavedModel& saved, ordered_json* out) {
+  const sched::Schedules& schedules = saved.recipe.schedules;
+  const sched::Windows windows = sched::WindowsAt(schedules.window, schedules.run, saved.step);
+  const sched::Rotary rotary =
+      sched::RotaryAt(schedules.rotary, schedules.window, schedules.run, saved.step);
+  out->update({{"short_window", windows.short_tokens},
+               {"long_window", windows.long_tokens},
+               {"window_block", saved.recipe.model.window_block},
+               {"attention_scale", static_cast<float>(rotary.attn_scale)},
+               {"rotary_frequencies", rotary.frequencies}});
+}
+
+absl::Status NoExport(const std::string& path, absl::string_view what) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(path, ": ", what, "; give a folder that export_hf wrote"));
+}
+
+}  // namespace
+
+std::map<std::string, std::string> SourceOf(const SavedModel& saved) {
+  const Recipe& recipe = saved.recipe;
+  return {{"format", "pt"},
+          {"record", recipe.record},
+          {"preset", recipe.preset},
+          {"vocab_size", absl::StrCat(recipe.model.vocab_size)},
+          {"step", absl::StrCat(saved.step)},
+          {"total_steps", absl::StrCat(recipe.schedules.run.total())},
+          {"schedule_extension", sched::HasLegacyExtension(recipe.schedules) ? "legacy" : "recipe"},
+          {"tokens", saved.token_map.is_identity() ? "gpt2" : "gpt2_bytes"}};
+}
+
+std::string HfConfigJson(const SavedModel& saved) {
+  ordered_json out = {
+      {"model_type", "nanospeed"},
+      {"architectures", {"NanospeedForCausalLM"}},
+      {"auto_map",
+       {{"AutoConfig", "configuration_nanospeed.NanospeedConfig"},
+        {"AutoModelForCausalLM", "modeling_nanospeed.NanospeedForCausalLM"}}},
+      {"dtype", "float32"},
+      {"bos_token_id", saved.token_map.bos()},
+      {"eos_token_id", saved.token_map.bos()},
+      {"tie_word_embeddings", false},
+  };
+  AddArchitecture(saved.recipe.model, &out);
+  AddSchedule(saved, &out);
+  const std::map<std::string, std::string> source = SourceOf(saved);
+  for (const char* key : kSourceKeys) out["nanospeed"][key] = source.at(key);
+  return out.dump(2) + "\n";
+}
+
+std::string HfGenerationConfigJson(const SavedModel& saved) {
+  std::vector<int64_t> without_text;
+  for (int64_t id = saved.token_map.vocab_size(); id < saved.recipe.model.vocab_size; ++id) {
+    without_text.push_back(id);
+  }
+  const ordered_json out = {{"bos_token_id", saved.token_map.bos()},
+                            {"eos_token_id", saved.token_map.bos()},
+                            {"pad_token_id", saved.token_map.bos()},
+                            {"suppress_tokens", without_text},
+                            {"use_cache", false}};
+  return out.dump() + "\n";
+}
+
+absl::StatusOr<HfSource> ParseHfConfig(const std::string& text, const std::string& path) {
+  const ordered_json in = ordered_json::parse(text, nullptr, false);
+  if (!in.is_object()) return NoExport(path, "not a JSON object");
+  if (!in.contains("model_type") || in["model_type"] != "nanospeed") {
+    return NoExport(path,
+                    absl::StrCat("model_type is ", in.value("model_type", ordered_json()).dump(),
+                                 ", not \"nanospeed\""));
+  }
+  if (!in.contains("nanospeed") || !in["nanospeed"].is_object()) {
+    return NoExport(path, "lacks the object nanospeed, which says where the model comes from");
+  }
+  HfSource source;
+  for (const char* key : kSourceKeys) {
+    if (!in["nanospeed"].contains(key) || !in["nanospeed"][key].is_string()) {
+      return NoExport(path, absl::StrCat("nanospeed lacks ", key));
+    }
+    source.metadata[key] = in["nanospeed"][key];
+  }
+  if (!in.contains("vocab_size") || !in["vocab_size"].is_number_integer()) {
+    return NoExport(path, "lacks vocab_size");
+  }
+  const int64_t vocab_size = in["vocab_size"];
+  source.metadata["vocab_size"] = absl::StrCat(vocab_size);
+  source.metadata["format"] = "pt";
+  const absl::StatusOr<Recipe> recipe =
+      FindRecipe(source.metadata["record"], source.metadata["preset"], vocab_size);
+  if (!recipe.ok()) return NoExport(path, absl::StrCat("nanospeed: ", recipe.status().message()));
+  source.recipe = *recipe;
+  return source;
+}
+
+}  // namespace tools
