@@ -94,8 +94,13 @@ absl::StatusOr<std::vector<std::string>> ImportModel(const ImportOptions& option
   }
   const fs::path folder = options.folder;
   const std::string config_path = (folder / "config.json").string();
-  ABSL_ASSIGN_OR_RETURN(const std::string config, ReadFile(config_path));
-  ABSL_ASSIGN_OR_RETURN(const HfSource source, ParseHfConfig(config, config_path));
+  const absl::StatusOr<std::string> config = ReadFile(config_path);
+  if (absl::IsNotFound(config.status())) {
+    return absl::NotFoundError(
+        absl::StrCat(config.status().message(), "; give a folder that export_hf wrote"));
+  }
+  ABSL_RETURN_IF_ERROR(config.status());
+  ABSL_ASSIGN_OR_RETURN(const HfSource source, ParseHfConfig(*config, config_path));
   ABSL_ASSIGN_OR_RETURN(SafetensorsFile file, ReadWeights(folder));
   const std::string path = (folder / "model.safetensors").string();
 
