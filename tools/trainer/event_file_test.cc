@@ -243,6 +243,20 @@ TEST(EventFile, HasWhatTheMetricsHave) {
   for (const Event& event : events) EXPECT_NEAR(event.wall_time, now, 60);
 }
 
+TEST(EventFile, CountsStepsThatWereLeftOut) {
+  const std::string folder = Fresh("skipped");
+  auto events = EventFile::Create(folder);
+  ASSERT_TRUE(events.ok()) << events.status();
+  auto log = RunLog::Create("", false, 10, nullptr, *std::move(events));
+  ASSERT_TRUE(log.ok());
+  (*log)->Skipped(7, "the loss of slot 3 is nan", 2);
+  EXPECT_TRUE((*log)->Close().ok());
+  const std::vector<Event> read = ReadEvents(FilesOf(folder)[0]);
+  ASSERT_EQ(read.size(), 2u);
+  EXPECT_EQ(read[1].step, 7);
+  EXPECT_EQ(read[1].scalars, (std::map<std::string, float>{{"train/skipped", 2.0f}}));
+}
+
 // TensorBoard drops values of the START event's step and later: what the first run logged beyond
 // the checkpoint, and nothing that the second does not log again.
 TEST(EventFile, AResumedRunTakesBackWhatIsTrainedAgain) {

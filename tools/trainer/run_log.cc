@@ -76,6 +76,7 @@ void RunLog::Step(const StepRecord& record, double train_ms) {
 
 void RunLog::Skipped(int64_t step, absl::string_view why, int64_t skipped) {
   Text(absl::StrCat("step ", step, " was left out (", skipped, " so far): ", why));
+  if (events_ != nullptr) events_->Write(step, {{"train/skipped", 1.0 * skipped}});
   if (metrics_ == nullptr) return;
   // `why` is made of tensors' names and numbers.
   std::fprintf(metrics_, "%s\n",
