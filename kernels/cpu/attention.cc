@@ -86,7 +86,7 @@ void AttentionTask(const AttentionProblem& problem, int64_t task) {
   tile.FirstKeys(problem, tile.begin, rows, first);
   RowState states[kBlock];
   std::fill(o, o + rows * d, 0.0f);
-  LoadRows(problem.q + tile.Offset(problem, tile.begin), stride, rows, d, q);
+  LoadRows(problem.q + tile.QueryOffset(problem, tile.begin), stride, rows, d, q);
   // The first keys rise with the query, so the first query's is the block's.
   for (int64_t key = first[0]; key < tile.end; key += kBlock) {
     const int64_t keys = std::min(kBlock, tile.end - key);
@@ -106,7 +106,7 @@ void AttentionTask(const AttentionProblem& problem, int64_t task) {
     inverse[row] = 1.0f / states[row].sum;
     lse[row] = states[row].max + std::log(states[row].sum);
   }
-  StoreRows(o, inverse, rows, d, problem.o + tile.Offset(problem, tile.begin), stride);
+  StoreRows(o, inverse, rows, d, problem.o + tile.QueryOffset(problem, tile.begin), stride);
 }
 
 }  // namespace
@@ -134,9 +134,13 @@ class CpuAttentionOps : public AttentionOps {
  public:
   explicit CpuAttentionOps(ThreadPool& pool) : pool_(pool) {}
 
-  void Attention(const AttentionArgs& args, Queue&) const override {
-    CheckBoundaries(args.boundaries, args.q.dim(1));
-    const AttentionProblem problem(args);
+  void Attention(const AttentionArgs& args, Queue& queue) const override {
+    CachedAttention(args, 0, queue);
+  }
+
+  void CachedAttention(const AttentionArgs& args, int64_t begin, Queue&) const override {
+    CheckBoundaries(args.boundaries, args.k.dim(1));
+    const AttentionProblem problem(args, begin);
     pool_.ParallelFor(problem.tasks(), [&](int64_t task) {
       HWY_DYNAMIC_DISPATCH(AttentionTask)(problem, task);
     });

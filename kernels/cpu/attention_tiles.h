@@ -15,13 +15,16 @@ namespace kernels {
 // lanes of every instruction set.
 constexpr int64_t kAttentionBlock = 64;
 
+// The queries are the slot's tokens [query_begin, query_end): all of them, but in CachedAttention.
 struct AttentionProblem {
-  explicit AttentionProblem(const AttentionArgs& args)
+  explicit AttentionProblem(const AttentionArgs& args, int64_t begin = 0)
       : slots(args.q.dim(0)),
-        tokens(args.q.dim(1)),
+        tokens(args.k.dim(1)),
+        query_begin(begin),
+        query_end(begin + args.q.dim(1)),
         heads(args.heads),
         head_dim(args.q.dim(2) / args.heads),
-        blocks((tokens + kAttentionBlock - 1) / kAttentionBlock),
+        blocks((args.q.dim(1) + kAttentionBlock - 1) / kAttentionBlock),
         window(args),
         scale(args.scale),
         q(args.q.bf16()),
@@ -35,7 +38,7 @@ struct AttentionProblem {
   int64_t tasks() const { return slots * heads * blocks; }
   int64_t row_stride() const { return heads * head_dim; }
 
-  int64_t slots, tokens, heads, head_dim, blocks;
+  int64_t slots, tokens, query_begin, query_end, heads, head_dim, blocks;
   AttentionWindow window;
   float scale;
   const BF16* q;
@@ -52,18 +55,25 @@ struct AttentionTile {
   AttentionTile(const AttentionProblem& problem, int64_t task)
       : slot(task / problem.blocks / problem.heads),
         head(task / problem.blocks % problem.heads),
-        begin(task % problem.blocks * kAttentionBlock),
-        end(std::min(begin + kAttentionBlock, problem.tokens)),
+        begin(problem.query_begin + task % problem.blocks * kAttentionBlock),
+        end(std::min(begin + kAttentionBlock, problem.query_end)),
         boundaries(problem.boundaries + slot * problem.boundary_count),
         boundaries_end(boundaries + problem.boundary_count) {}
 
-  // Of the element [slot, token, head, 0].
+  // Of the element [slot, token, head, 0] of k and v, and where all tokens are queries of q and o.
   int64_t Offset(const AttentionProblem& problem, int64_t token) const {
     return (slot * problem.tokens + token) * problem.row_stride() + head * problem.head_dim;
   }
-  // Of the element [slot, head, token] of lse and delta.
+  // Of the element of q and o that is of this token.
+  int64_t QueryOffset(const AttentionProblem& problem, int64_t token) const {
+    const int64_t queries = problem.query_end - problem.query_begin;
+    return (slot * queries + token - problem.query_begin) * problem.row_stride() +
+           head * problem.head_dim;
+  }
+  // Of the element of lse and delta that is of this token and head.
   int64_t RowOffset(const AttentionProblem& problem, int64_t token) const {
-    return (slot * problem.heads + head) * problem.tokens + token;
+    const int64_t queries = problem.query_end - problem.query_begin;
+    return (slot * problem.heads + head) * queries + token - problem.query_begin;
   }
   // The end of the document that has this token: the first boundary behind it.
   int64_t DocumentEnd(int64_t token) const {

@@ -1,5 +1,7 @@
 #include "kernels/ops/attention.h"
 
+#include <initializer_list>
+
 #include "third_party/absl_compat/check.h"
 
 namespace kernels {
@@ -7,7 +9,8 @@ namespace {
 
 constexpr int64_t kMaxHeadDim = 128;
 
-void CheckArgs(const char* op, const AttentionArgs& args) {
+// `same`: those of the tensors that have q's shape.
+void CheckArgs(const char* op, const AttentionArgs& args, std::initializer_list<Tensor> same) {
   const Tensor& q = args.q;
   CHECK_EQ(q.dtype(), DType::kBF16) << op << ": q " << q;
   CHECK_EQ(q.rank(), 3) << op << ": q " << q;
@@ -16,7 +19,7 @@ void CheckArgs(const char* op, const AttentionArgs& args) {
   const int64_t head_dim = q.dim(2) / args.heads;
   CHECK(head_dim % 8 == 0 && head_dim <= kMaxHeadDim)
       << op << ": head dim " << head_dim << " is no multiple of 8 up to " << kMaxHeadDim;
-  for (const Tensor& like : {args.k, args.v, args.o}) {
+  for (const Tensor& like : same) {
     CHECK_EQ(like.dtype(), DType::kBF16) << op << ": " << like << " beside q " << q;
     CHECK(SameShape(like, q)) << op << ": " << like << " beside q " << q;
   }
@@ -39,13 +42,31 @@ void CheckArgs(const char* op, const AttentionArgs& args) {
 }  // namespace
 
 void Attention(const AttentionArgs& args, Queue& queue) {
-  CheckArgs("Attention", args);
+  CheckArgs("Attention", args, {args.k, args.v, args.o});
   queue.ops().attention->Attention(args, queue);
+}
+
+void CachedAttention(const AttentionArgs& args, int64_t begin, Queue& queue) {
+  const Tensor &q = args.q, &k = args.k;
+  CheckArgs("CachedAttention", args, {args.o});
+  for (const Tensor& kept : {k, args.v}) {
+    CHECK_EQ(kept.dtype(), DType::kBF16) << "CachedAttention: " << kept << " beside q " << q;
+    CHECK(kept.rank() == 3 && kept.dim(0) == q.dim(0) && kept.dim(2) == q.dim(2) &&
+          SameShape(kept, k))
+        << "CachedAttention: " << kept << " beside q " << q << ", k " << k;
+  }
+  CHECK(begin >= 0 && begin + q.dim(1) <= k.dim(1))
+      << "CachedAttention: q " << q << " from position " << begin << " on, k " << k;
+  queue.ops().attention->CachedAttention(args, begin, queue);
+}
+
+void AttentionOps::CachedAttention(const AttentionArgs&, int64_t, Queue&) const {
+  CHECK(false) << "CachedAttention is written for the CPU alone";
 }
 
 void AttentionGrad(const AttentionArgs& forward, Tensor do_, Tensor delta, Tensor dq, Tensor dk,
                    Tensor dv, Queue& queue) {
-  CheckArgs("AttentionGrad", forward);
+  CheckArgs("AttentionGrad", forward, {forward.k, forward.v, forward.o});
   for (const Tensor& like : {do_, dq, dk, dv}) {
     CHECK_EQ(like.dtype(), DType::kBF16) << "AttentionGrad: " << like << " beside q " << forward.q;
     CHECK(SameShape(like, forward.q)) << "AttentionGrad: " << like << " beside q " << forward.q;

@@ -51,6 +51,15 @@ struct AttentionWindow {
 // Flash attention: Dao et al., 2022.
 void Attention(const AttentionArgs& args, Queue& queue);
 
+// Attention of some of a slot's rows: the queries at positions [begin, begin + n), over keys and
+// values that were kept.
+//   q, o  bf16 [slots, n, heads * d];  lse  f32 [slots, heads, n]
+//   k, v  bf16 [slots, T, heads * d], begin + n <= T. Rows behind the last query are not read
+// Positions, documents and windows are those of the whole slot of T rows. Sums are cut elsewhere
+// than in the slot's Attention, so bits may differ. Written for the CPU alone: other backends
+// CHECK-fail.
+void CachedAttention(const AttentionArgs& args, int64_t begin, Queue& queue);
+
 // dq, dk, dv bf16 [slots, T, heads * d], written, from do_ (like o). `forward` has o and lse.
 //   delta  f32 [slots, heads, T], scratch: rowsum(do * o)
 void AttentionGrad(const AttentionArgs& forward, Tensor do_, Tensor delta, Tensor dq, Tensor dk,
@@ -62,6 +71,7 @@ class AttentionOps {
   virtual void Attention(const AttentionArgs& args, Queue& queue) const = 0;
   virtual void AttentionGrad(const AttentionArgs& forward, Tensor do_, Tensor delta, Tensor dq,
                              Tensor dk, Tensor dv, Queue& queue) const = 0;
+  virtual void CachedAttention(const AttentionArgs& args, int64_t begin, Queue& queue) const;
 };
 
 }  // namespace kernels

@@ -147,6 +147,19 @@ OpCost AttentionGradCost(const AttentionArgs& forward, double pairs) {
   return cost;
 }
 
+OpCost CachedAttentionCost(const AttentionArgs& args, int64_t begin) {
+  const AttentionWindow window(args);
+  const int64_t end = begin + args.q.dim(1), first = std::max<int64_t>(0, window.FirstKey(begin));
+  OpCost cost;
+  cost.phase = OpPhase::kAttention;
+  cost.shape = AttentionText(args) + ", " + std::to_string(begin) + " tokens before";
+  cost.flops = AttentionFlops(args, AttentionPairs(end, window) - AttentionPairs(begin, window), 2);
+  const double keys = static_cast<double>(args.k.dim(0) * (end - first) * args.k.cols());
+  cost.bytes = 2 * Bytes(args.q) + 2 * keys * SizeOf(args.k.dtype()) + Bytes(args.boundaries) +
+               Bytes(args.lse);
+  return cost;
+}
+
 double AttentionPairs(int64_t slot_tokens, const AttentionWindow& window) {
   return DocumentPairs(0, slot_tokens, window);
 }

@@ -56,6 +56,8 @@ OpCost SymmetricProductCost(const Tensor& x, float beta, const Tensor& c);
 // again, and the gradients of probabilities, q, k and v).
 OpCost AttentionCost(const AttentionArgs& args, double pairs);
 OpCost AttentionGradCost(const AttentionArgs& forward, double pairs);
+// With the pairs of a slot that is one document; of k and v the rows that some query sees.
+OpCost CachedAttentionCost(const AttentionArgs& args, int64_t begin);
 // Pairs of a slot that is one document: the most that a window allows.
 double AttentionPairs(int64_t slot_tokens, const AttentionWindow& window);
 // Pairs of a slot with these documents (AttentionArgs::boundaries, one row).

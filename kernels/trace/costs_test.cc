@@ -104,6 +104,22 @@ TEST(Costs, Attention) {
   EXPECT_EQ(AttentionCost(args, 100).shape, "bf16 [2, 16, 8], 2 heads, window 32 in blocks of 16");
 }
 
+TEST(Costs, CachedAttention) {
+  AttentionArgs args;
+  args.q = args.o = Bf16({2, 3, 8});
+  args.k = args.v = Bf16({2, 100, 8});
+  args.boundaries = I32({2, 4});
+  args.heads = 2;
+  args.window_tokens = 5;
+  args.lse = F32({2, 2, 3});
+  // The queries 20 to 22 see six keys each, of the rows 15 to 22.
+  const OpCost cost = CachedAttentionCost(args, 20);
+  EXPECT_EQ(cost.phase, OpPhase::kAttention);
+  EXPECT_EQ(cost.shape, "bf16 [2, 3, 8], 2 heads, window 5, 20 tokens before");
+  EXPECT_EQ(cost.flops, 2 * 2 * (3 * 6) * 8 * 2);
+  EXPECT_EQ(cost.bytes, 2 * 2 * 48 + 2 * 2 * (2 * 8 * 8) + 4 * 8 + 4 * 12);
+}
+
 TEST(Costs, HeadHasOneProductForwardAndThreeWithTheGradient) {
   HeadArgs args;
   args.x = Bf16({2, 16, 8});

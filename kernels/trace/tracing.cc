@@ -36,6 +36,10 @@ struct OpTrace::Tables {
       trace.Note("Attention", AttentionCost(args, trace.Pairs(args)), queue,
                  [&] { inner.Attention(args, queue); });
     }
+    void CachedAttention(const AttentionArgs& args, int64_t begin, Queue& queue) const override {
+      trace.Note("CachedAttention", CachedAttentionCost(args, begin), queue,
+                 [&] { inner.CachedAttention(args, begin, queue); });
+    }
     void AttentionGrad(const AttentionArgs& forward, Tensor do_, Tensor delta, Tensor dq, Tensor dk,
                        Tensor dv, Queue& queue) const override {
       trace.Note("AttentionGrad", AttentionGradCost(forward, trace.Pairs(forward)), queue,
