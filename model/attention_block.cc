@@ -1,6 +1,8 @@
 #include "model/attention_block.h"
 
+#include "kernels/ops/elementwise.h"
 #include "kernels/ops/matmul.h"
+#include "model/kv_cache.h"
 
 namespace model {
 namespace {
@@ -54,8 +56,8 @@ kernels::QkvArgs AttentionBlock::Qkv(const PassInput& input, const AttentionWeig
   kernels::QkvArgs args;
   args.qkv = saved.qkv;
   args.heads = static_cast<int>(config_.heads);
-  args.cos = input.cos;
-  args.sin = input.sin;
+  args.cos = Positions(input.cos, input);
+  args.sin = Positions(input.sin, input);
   args.tokens = input.tokens;
   args.value_table = weights.value_table.value;
   args.scalars = weights.scalars.value;
@@ -76,8 +78,8 @@ kernels::GatedQkvArgs AttentionBlock::GatedQkv(const PassInput& input,
   args.heads = static_cast<int>(config_.heads);
   args.paired = layer_.paired_heads;
   args.key_offset = layer_.key_offset;
-  args.cos = input.cos;
-  args.sin = input.sin;
+  args.cos = Positions(input.cos, input);
+  args.sin = Positions(input.sin, input);
   args.tokens = input.tokens;
   args.value_table = weights.value_table.value;
   args.u = u;
@@ -89,19 +91,23 @@ kernels::GatedQkvArgs AttentionBlock::GatedQkv(const PassInput& input,
   return args;
 }
 
+Tensor AttentionBlock::Positions(Tensor table, const PassInput& input) const {
+  const int64_t first = Sequences() * input.begin;
+  return table.Slice(first, table.dim(0) - first);
+}
+
 Tensor AttentionBlock::Rows(Tensor x) const {
   return layer_.paired_heads ? x.Reshape({x.dim(0), 2 * x.dim(1), x.dim(2) / 2}) : x;
 }
 
 kernels::AttentionArgs AttentionBlock::Attend(const PassInput& input,
                                               const AttentionActivations& saved) const {
-  const int sequences = layer_.paired_heads ? 2 : 1;  // of one token's heads
   kernels::AttentionArgs args;
   args.q = Rows(saved.q);
-  args.k = Rows(saved.k);
-  args.v = Rows(saved.v);
+  args.k = Rows(input.cache != nullptr ? input.cache->k(index_) : saved.k);
+  args.v = Rows(input.cache != nullptr ? input.cache->v(index_) : saved.v);
   args.boundaries = layer_.paired_heads ? input.paired_boundaries : input.boundaries;
-  args.heads = static_cast<int>(config_.heads) / sequences;
+  args.heads = static_cast<int>(config_.heads) / Sequences();
   args.window_tokens = layer_.long_window ? input.long_window_tokens : input.short_window_tokens;
   args.window_block = config_.window_block;
   args.scale = input.attention_scale;
@@ -122,9 +128,22 @@ void AttentionBlock::Forward(const PassInput& input, const AttentionWeights& wei
   } else {
     kernels::QkvSplitNormRotary(Qkv(input, weights, saved), queue);
   }
-  kernels::Attention(Attend(input, saved), queue);
+  Attention(input, saved, queue);
   const Tensor heads = Gated(weights, u, saved, scratch, queue);
   kernels::MatMul(heads, o_w, out, {.trans_b = true, .beta = 1.0f}, residual, queue);
+}
+
+void AttentionBlock::Attention(const PassInput& input, const AttentionActivations& saved,
+                               Queue& queue) const {
+  if (input.cache == nullptr) return kernels::Attention(Attend(input, saved), queue);
+  const int64_t from = input.kept_from, count = saved.k.dim(1) - from;
+  const auto keep = [&](const Tensor& rows, const Tensor& kept) {
+    kernels::Copy(rows.At(0).Slice(from, count), kept.At(0).Slice(input.begin + from, count),
+                  queue);
+  };
+  keep(saved.k, input.cache->k(index_));
+  keep(saved.v, input.cache->v(index_));
+  kernels::CachedAttention(Attend(input, saved), Sequences() * input.begin, queue);
 }
 
 // What the O product reads: in backward the gated output is cheaper to compute again than to keep

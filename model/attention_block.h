@@ -43,6 +43,7 @@ class AttentionBlock {
  public:
   AttentionBlock(const GptConfig& config, int layer)
       : config_(config),
+        index_(layer),
         layer_(config.layers[layer]),
         value_lambda_(AttentionLambda(config, layer)) {}
 
@@ -69,14 +70,21 @@ class AttentionBlock {
   kernels::Tensor Gated(const AttentionWeights& weights, kernels::Tensor u,
                         const AttentionActivations& saved, AttentionScratch& scratch,
                         kernels::Queue& queue) const;
+  void Attention(const PassInput& input, const AttentionActivations& saved,
+                 kernels::Queue& queue) const;
+  // Of one token's heads, as attention and rotary see them: 2 with paired heads.
+  int Sequences() const { return layer_.paired_heads ? 2 : 1; }
   // As attention sees it: [slots, 2 T, D / 2] with paired heads.
   kernels::Tensor Rows(kernels::Tensor x) const;
+  // Of a rotary table: from the pass' first row on.
+  kernels::Tensor Positions(kernels::Tensor table, const PassInput& input) const;
   void BackwardQkv(const PassInput& input, const AttentionWeights& weights, kernels::Tensor u,
                    const AttentionActivations& saved, AttentionScratch& scratch,
                    kernels::Tensor du_head, kernels::Tensor dvalue_rows,
                    kernels::Queue& queue) const;
 
   const GptConfig& config_;
+  const int index_;
   const LayerConfig& layer_;
   const int value_lambda_;
 };

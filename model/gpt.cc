@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/ops/elementwise.h"
 #include "kernels/ops/norm.h"
+#include "model/kv_cache.h"
 #include "third_party/absl_compat/check.h"
 
 namespace model {
@@ -34,6 +35,15 @@ Gpt::Gpt(const GptConfig& config, const PassShape& shape)
 void Gpt::Forward(const PassInput& input, const PassWeights& weights, Queue& queue) {
   CHECK_EQ(input.tokens.dim(0), shape_.slots);
   CHECK_EQ(input.tokens.dim(1), shape_.slot_tokens);
+  if (input.cache != nullptr) {
+    CHECK(shape_.slots == 1 && !shape_.train) << "a pass with a cache has one slot, no backward";
+    CHECK(input.begin >= 0 && input.begin + shape_.slot_tokens <= input.cache->tokens() &&
+          input.kept_from >= 0 && input.kept_from <= shape_.slot_tokens)
+        << shape_.slot_tokens << " rows from " << input.begin << " on, of them kept from "
+        << input.kept_from << " on, in a cache of " << input.cache->tokens();
+  } else {
+    CHECK_EQ(input.begin, 0) << "without a cache a pass begins with the slot";
+  }
   embedding_.Forward(input, weights, queue);
   const int layers = static_cast<int>(config_.layers.size());
   for (int layer = 0; layer < layers; ++layer) {
@@ -158,7 +168,13 @@ kernels::GatedSkipArgs Gpt::GatedSkip(int layer, const PassWeights& weights) {
   return args;
 }
 
+void Gpt::UseWeightsOf(const Gpt& other) {
+  CHECK(planned_.empty() && !shape_.train) << "before Plan, of a pass without backward";
+  weights_of_ = &other;
+}
+
 void Gpt::PrepareWeights(const std::vector<Parameter>& parameters, Queue& queue) {
+  CHECK(weights_of_ == this) << "another pass prepares the weights of this one";
   if (has_banks()) return PrepareBanks(parameters, queue);
   CHECK_EQ(parameters.size(), rounded_.size()) << "weights of another model?";
   for (size_t i = 0; i < parameters.size(); ++i) {
@@ -199,8 +215,8 @@ void Gpt::Logits(const std::vector<Parameter>& parameters, int64_t slot, int64_t
 }
 
 PassWeights Gpt::View(const std::vector<Parameter>& parameters, LeafRange leaves) const {
-  return has_banks() ? ViewBanks(config_, layout_, parameters, banks_, leaves)
-                     : ViewWeights(config_, layout_, parameters, rounded_, leaves);
+  return has_banks() ? ViewBanks(config_, layout_, parameters, weights_of_->banks_, leaves)
+                     : ViewWeights(config_, layout_, parameters, weights_of_->rounded_, leaves);
 }
 
 kernels::MixScalars Gpt::Mix(int layer) const {

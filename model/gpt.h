@@ -43,6 +43,9 @@ class Gpt {
   const GptConfig& config() const { return config_; }
   const PassShape& shape() const { return shape_; }
 
+  // Before Plan: this pass, of the same model without backward, reads the copies of weights that
+  // `other`, which outlives it, has prepared, instead of planning and preparing its own.
+  void UseWeightsOf(const Gpt& other);
   // Plan once, then Bind to an arena made of that plan. The queue tells the backend.
   void Plan(kernels::ArenaPlan& plan, const kernels::Queue& queue);
   void Bind(const kernels::Arena& arena);
@@ -135,6 +138,7 @@ class Gpt {
   std::vector<kernels::Tensor> outputs_;  // bf16 [slots, T, D]: each layer's, also the skips
   // By source layer: the gradient that reaches its output by a skip connection or the backout.
   std::vector<kernels::Tensor> dskip_;
+  const Gpt* weights_of_ = this;          // whose rounded_ and banks_ are read
   std::vector<kernels::Tensor> rounded_;  // by parameter; empty where none is needed
   BankTensors banks_;
   Scratch scratch_;

@@ -29,7 +29,7 @@ void Gpt::Plan(kernels::ArenaPlan& plan, const kernels::Queue& queue) {
   if (!shape_.train) PlanForwardOnly(memory);
   PlanScratch(memory);
   head_.Plan(shape_, queue, memory);
-  PlanWeights(memory);
+  if (weights_of_ == this) PlanWeights(memory);
   planned_ = std::move(memory).planned();
 }
 

@@ -12,6 +12,8 @@
 
 namespace model {
 
+class KvCache;
+
 struct PassShape {
   int64_t slots = 1;
   int64_t slot_tokens = 0;
@@ -32,6 +34,13 @@ struct PassInput {
   float attention_scale = 0;
   // bf16 [positions, head_dim / 2]: T of them or more, 2 T with paired heads
   kernels::Tensor cos, sin;
+  // Not null in a pass without backward that continues a slot, its only one: row i is the slot's
+  // row begin + i, attention sees the rows of the cache, and the rows from kept_from on go there
+  // first. The rows [0, kept_from) are there already; see RowsLookedBack of kv_cache.h. Boundaries
+  // and rotary tables are then those of all the cache's rows.
+  const KvCache* cache = nullptr;
+  int64_t begin = 0;
+  int64_t kept_from = 0;
 };
 
 // A weight as one pass uses it, perhaps a part of a bank. value is what the products read: for
