@@ -10,7 +10,8 @@
 #include "data/shard.h"
 #include "data/unigram.h"
 #include "third_party/absl_compat/status_macros.h"
-#include "tools/sample/sampler.h"
+#include "tools/sample/generate.h"
+#include "tools/sample/whole_context.h"
 
 namespace tools {
 namespace {
@@ -45,18 +46,21 @@ absl::Status LogDemoEnding(const TrainConfig& config, const TrainedModel& traine
     log.Text("these shards hold GPT-2 tokens: //tools/sample with --merges turns them into text");
     return absl::OkStatus();
   }
-  ABSL_ASSIGN_OR_RETURN(const std::unique_ptr<Sampler> sampler,
-                        Sampler::Create(config.recipe.model, config.recipe.schedules,
-                                        config.total_steps(), trained.parameters, kContextTokens,
-                                        static_cast<int32_t>(config.token_map.vocab_size()),
-                                        trained.backend, trained.queue));
+  const ModelState state = StateAt(config.recipe.model, config.recipe.schedules,
+                                   config.total_steps(), trained.parameters);
+  // Not by way of the cache, which is the CPU's alone.
+  ABSL_ASSIGN_OR_RETURN(
+      const std::unique_ptr<WholeContext> model,
+      WholeContext::Create(state, kContextTokens, trained.backend, trained.queue));
   for (int line = 0; line < lines; ++line) {
     const double temperature = line == 0 ? 0 : kTemperature;
-    ABSL_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens,
-                          sampler->Generate({config.token_map.bos()}, config.token_map.bos(),
-                                            {.max_tokens = static_cast<int>(kContextTokens),
-                                             .temperature = temperature,
-                                             .seed = config.seed + line}));
+    const GenerateOptions options = {.max_tokens = kContextTokens,
+                                     .sampling = {.temperature = temperature},
+                                     .seed = config.seed + line};
+    ABSL_ASSIGN_OR_RETURN(
+        const std::vector<int32_t> tokens,
+        Generate(*model, {config.token_map.bos()}, config.token_map.bos(),
+                 static_cast<int32_t>(config.token_map.vocab_size()), options, nullptr));
     log.Text(absl::StrCat("sample, temperature ", temperature, ": ", OneLine(tokens)));
   }
   return absl::OkStatus();
