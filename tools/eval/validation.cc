@@ -6,7 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "comm/alone.h"
+#include "absl/time/time.h"
+#include "comm/local/local.h"
 #include "data/corpus/demo_corpus.h"
 #include "data/shard.h"
 #include "kernels/cpu/cpu_backend.h"
@@ -66,7 +67,8 @@ absl::StatusOr<ValidationLoss> Validate(const SavedModel& saved,
                                                    ": must be a multiple of the slots' ",
                                                    rule.val_slot_tokens, " tokens"));
   }
-  const std::unique_ptr<comm::Communicator> alone = comm::MakeAlone("eval");
+  const std::unique_ptr<comm::Communicator> alone =
+      comm::LocalGroup::Create(1, absl::Minutes(1))->Join(0);
   kernels::ArenaPlan plan;
   ABSL_ASSIGN_OR_RETURN(const std::unique_ptr<Evaluator> evaluator,
                         Evaluator::Plan(config, *alone, kernels::CpuBackend(), queue, &plan));
