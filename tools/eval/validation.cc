@@ -23,10 +23,12 @@ absl::StatusOr<sched::Windows> EvaluationWindows(const SavedModel& saved, int64_
   sched::Windows windows = sched::WindowsAt(schedules.window, schedules.run, saved.step);
   if (long_tokens == 0) return windows;
   const int64_t block = schedules.window.block_tokens;
-  if (long_tokens < block || long_tokens % block != 0) {
+  // Half of one block is a short window of no tokens, which attention by blocks alone takes as one.
+  const int64_t least = saved.recipe.model.window_block > 0 ? block : 2 * block;
+  if (long_tokens < least || long_tokens % block != 0) {
     return absl::InvalidArgumentError(absl::StrCat("--window=", long_tokens, ": windows of ",
                                                    saved.recipe.record, " are whole blocks of ",
-                                                   block, " tokens"));
+                                                   block, " tokens, and at least ", least));
   }
   windows.long_tokens = long_tokens;
   windows.short_tokens = long_tokens / block / 2 * block;

@@ -40,16 +40,17 @@ TEST_P(ValidationTest, LossHasTheBitsOfTheTrainingsOwn) {
 }
 
 TEST_P(ValidationTest, AnotherWindowIsAnotherLoss) {
-  const auto windows = EvaluationWindows(saved_, 16);
+  const auto windows = EvaluationWindows(saved_, 32);
   ASSERT_TRUE(windows.ok()) << windows.status();
-  EXPECT_EQ(windows->long_tokens, 16);
-  EXPECT_EQ(windows->short_tokens, 0);
+  EXPECT_EQ(windows->long_tokens, 32);
+  EXPECT_EQ(windows->short_tokens, 16);
   EXPECT_EQ(EvaluationWindows(saved_, 112)->short_tokens, 48);
   const auto loss = Validate(saved_, config_.val_files, 0, *windows, *queue_);
   ASSERT_TRUE(loss.ok()) << loss.status();
   EXPECT_NE(loss->loss, run_.val_loss);
   EXPECT_NEAR(loss->loss, run_.val_loss, 0.5);
-  EXPECT_FALSE(EvaluationWindows(saved_, 24).ok());
+  EXPECT_EQ(EvaluationWindows(saved_, 16).ok(), config_.recipe.model.window_block > 0);
+  EXPECT_FALSE(EvaluationWindows(saved_, 40).ok());
   EXPECT_FALSE(EvaluationWindows(saved_, -16).ok());
 }
 
