@@ -8,6 +8,7 @@
 #include "absl/time/time.h"
 #include "third_party/absl_compat/status_macros.h"
 #include "tools/command_line.h"
+#include "tools/data_path.h"
 #include "tools/fetch_fineweb/console.h"
 #include "tools/fetch_fineweb/fetch.h"
 #include "tools/fetch_fineweb/http_client.h"
@@ -84,7 +85,7 @@ absl::Status CheckFlags() {
 }
 
 std::string PathOr(const std::string& path, const std::string& otherwise) {
-  return path.empty() ? BelowDataPath(otherwise) : path;
+  return path.empty() ? otherwise : path;
 }
 
 absl::Status Main(const std::vector<std::string>& arguments) {
@@ -104,12 +105,13 @@ absl::Status Main(const std::vector<std::string>& arguments) {
   ABSL_ASSIGN_OR_RETURN(options.download.hub, FindHub(absl::GetFlag(FLAGS_endpoint)));
   ABSL_ASSIGN_OR_RETURN(
       const std::vector<WantedFile> files,
-      WantedFiles({.shards = absl::GetFlag(FLAGS_shards),
-                   .val = absl::GetFlag(FLAGS_val),
-                   .vocab = absl::GetFlag(FLAGS_vocab),
-                   .out_dir = PathOr(absl::GetFlag(FLAGS_out_dir), "data/fineweb10B"),
-                   .vocab_file = PathOr(absl::GetFlag(FLAGS_vocab_file), "data/gpt2/merges.txt")},
-                  options.download.hub.endpoint));
+      WantedFiles(
+          {.shards = absl::GetFlag(FLAGS_shards),
+           .val = absl::GetFlag(FLAGS_val),
+           .vocab = absl::GetFlag(FLAGS_vocab),
+           .out_dir = PathOr(absl::GetFlag(FLAGS_out_dir), BelowDataPath("data/fineweb10B")),
+           .vocab_file = PathOr(absl::GetFlag(FLAGS_vocab_file), DefaultMergesPath())},
+          options.download.hub.endpoint));
 
   Console console(kHelp.name);
   if (!options.download.hub.warning.empty()) console.Note(options.download.hub.warning);

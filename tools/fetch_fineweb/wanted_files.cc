@@ -1,6 +1,5 @@
 #include "tools/fetch_fineweb/wanted_files.h"
 
-#include <cstdlib>
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
@@ -13,11 +12,6 @@ constexpr char kShards[] = "/datasets/kjj0/fineweb10B-gpt2/resolve/main/";
 constexpr char kMerges[] = "/openai-community/gpt2/resolve/main/merges.txt";
 
 }  // namespace
-
-std::string BelowDataPath(const std::string& name) {
-  const char* root = std::getenv("DATA_PATH");
-  return root != nullptr && *root != '\0' ? absl::StrCat(root, "/", name) : name;
-}
 
 absl::StatusOr<std::vector<WantedFile>> WantedFiles(const Selection& selection,
                                                     const std::string& endpoint) {

@@ -27,9 +27,6 @@ struct WantedFile {
   FileKind kind = FileKind::kShard;
 };
 
-// `name` below $DATA_PATH if that is set: where the tracks look for shards.
-std::string BelowDataPath(const std::string& name);
-
 // The validation shard first, then training shards, then the merges. InvalidArgument for a number
 // of shards that the data set has not, or for no file at all.
 absl::StatusOr<std::vector<WantedFile>> WantedFiles(const Selection& selection,

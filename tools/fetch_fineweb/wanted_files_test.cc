@@ -1,6 +1,5 @@
 #include "tools/fetch_fineweb/wanted_files.h"
 
-#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -33,15 +32,6 @@ TEST(WantedFiles, OnlyWhatIsAskedFor) {
        {Selection{.shards = -1}, Selection{.shards = 104}, Selection{.shards = 0, .val = false}}) {
     EXPECT_EQ(WantedFiles(selection, "").status().code(), absl::StatusCode::kInvalidArgument);
   }
-}
-
-TEST(BelowDataPath, AsTheTracksLookForShards) {
-  unsetenv("DATA_PATH");
-  EXPECT_EQ(BelowDataPath("data"), "data");
-  setenv("DATA_PATH", "", 1);
-  EXPECT_EQ(BelowDataPath("data"), "data");
-  setenv("DATA_PATH", "/disk", 1);
-  EXPECT_EQ(BelowDataPath("data"), "/disk/data");
 }
 
 }  // namespace

@@ -17,7 +17,7 @@
 #include "tools/command_line.h"
 #include "tools/inspect_shard/report_text.h"
 #include "tools/inspect_shard/shard_report.h"
-#include "tools/merges_path.h"
+#include "tools/data_path.h"
 
 ABSL_FLAG(int, top, 10, "how many of the most frequent tokens to list");
 ABSL_FLAG(int, documents, 3, "how many of the first documents to show");

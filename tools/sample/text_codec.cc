@@ -1,17 +1,10 @@
 #include "tools/sample/text_codec.h"
 
-#include <cstdlib>
-
 #include "absl/strings/str_cat.h"
 #include "data/bpe/byte_tokens.h"
+#include "tools/data_path.h"
 
 namespace tools {
-
-std::string DefaultMergesPath() {
-  const char* root = std::getenv("DATA_PATH");
-  return absl::StrCat(root != nullptr && *root != '\0' ? absl::StrCat(root, "/") : "",
-                      "data/gpt2/merges.txt");
-}
 
 absl::StatusOr<TextCodec> TextCodec::Create(const data::TokenMap& map, const std::string& merges) {
   TextCodec codec(map);

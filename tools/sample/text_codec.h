@@ -14,10 +14,6 @@
 
 namespace tools {
 
-// Where `fetch_fineweb --vocab` puts GPT-2's merges: data/gpt2/merges.txt under $DATA_PATH, or
-// under the current folder if that is not set.
-std::string DefaultMergesPath();
-
 class TextCodec {
  public:
   // A model of GPT-2's tokens needs the merges file, `merges` or, if that is empty,

@@ -20,7 +20,7 @@
 #include "data/bpe/bpe.h"
 #include "third_party/absl_compat/status_macros.h"
 #include "tools/command_line.h"
-#include "tools/merges_path.h"
+#include "tools/data_path.h"
 #include "tools/tokenize/tokenize.h"
 #include "tools/trainer/interrupt.h"
 

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <limits>
 #include <set>
@@ -17,6 +16,7 @@
 #include "data/token_map.h"
 #include "third_party/absl_compat/status_macros.h"
 #include "tools/checkpoint/files.h"
+#include "tools/data_path.h"
 #include "tools/trainer/device.h"
 
 namespace tools {
@@ -66,9 +66,7 @@ absl::Status CheckRanges(const TrackFlags& f) {
 }
 
 std::string DefaultGlob(const char* kind) {
-  const char* root = std::getenv("DATA_PATH");
-  return absl::StrCat(root != nullptr && *root != '\0' ? absl::StrCat(root, "/") : "",
-                      "data/fineweb10B/fineweb_", kind, "_*.bin");
+  return BelowDataPath(absl::StrCat("data/fineweb10B/fineweb_", kind, "_*.bin"));
 }
 
 // Where tokens come from: the flags' globs, else the default globs, else the built-in corpus.
