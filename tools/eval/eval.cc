@@ -164,7 +164,9 @@ absl::Status WriteResults(const nlohmann::json& results) {
   const std::string out = absl::GetFlag(FLAGS_out);
   if (out.empty()) return absl::OkStatus();
   const std::string text = results.dump(2) + "\n";
-  return WriteFileAtomically(out, {text});
+  const absl::Status written = WriteFileAtomically(out, {text});
+  if (written.ok()) return written;
+  return absl::FailedPreconditionError(absl::StrCat("--out: ", written.message()));
 }
 
 absl::Status Run(const std::vector<std::string>& arguments) {
