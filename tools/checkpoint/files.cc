@@ -7,9 +7,11 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "third_party/absl_compat/status_macros.h"
+#include "tools/checkpoint/crc32c.h"
 
 namespace tools {
 namespace {
@@ -18,11 +20,28 @@ absl::Status Failed(absl::string_view what, const std::string& path) {
   return absl::UnavailableError(absl::StrCat(path, ": cannot ", what, ": ", std::strerror(errno)));
 }
 
+// Calls until no signal interrupts: some file systems let one in where others do not.
+template <typename Call>
+auto Uninterrupted(Call call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
+int Open(const std::string& path, int flags) {
+  return Uninterrupted([&] { return open(path.c_str(), flags | O_CLOEXEC, 0644); });
+}
+
+// Not repeated: after EINTR the descriptor is gone on Linux.
+bool Close(int fd) { return close(fd) == 0 || errno == EINTR; }
+
 absl::Status WriteAll(int fd, absl::string_view data, const std::string& path) {
   while (!data.empty()) {
-    const ssize_t written = write(fd, data.data(), data.size());
-    if (written < 0 && errno == EINTR) continue;
+    const ssize_t written = Uninterrupted([&] { return write(fd, data.data(), data.size()); });
     if (written < 0) return Failed("write", path);
+    if (written == 0) {
+      return absl::UnavailableError(absl::StrCat(path, ": cannot write: the system took no byte"));
+    }
     data.remove_prefix(written);
   }
   return absl::OkStatus();
@@ -31,29 +50,54 @@ absl::Status WriteAll(int fd, absl::string_view data, const std::string& path) {
 absl::Status WriteAndSync(int fd, const std::vector<absl::string_view>& pieces,
                           const std::string& path) {
   for (absl::string_view piece : pieces) ABSL_RETURN_IF_ERROR(WriteAll(fd, piece, path));
-  if (fsync(fd) != 0) return Failed("sync", path);
+  if (Uninterrupted([&] { return fsync(fd); }) != 0) return Failed("sync", path);
   return absl::OkStatus();
+}
+
+absl::Status RefuseOtherThanFiles(const std::string& path) {
+  struct stat info = {};
+  if (stat(path.c_str(), &info) != 0 || S_ISREG(info.st_mode)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(path, ": is there and not a file; it would be replaced, give another name"));
 }
 
 }  // namespace
 
 absl::Status SyncFolder(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int fd = Open(path, O_RDONLY | O_DIRECTORY);
   if (fd < 0) return Failed("open the folder", path);
-  const bool synced = fsync(fd) == 0;
+  const bool synced = Uninterrupted([&] { return fsync(fd); }) == 0;
   const absl::Status status = synced ? absl::OkStatus() : Failed("sync the folder", path);
   close(fd);
   return status;
 }
 
+absl::Status CreateFolders(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (fs::is_directory(path, error)) return absl::OkStatus();
+  const std::string parent = fs::path(path).parent_path().string();
+  if (!parent.empty() && parent != path) ABSL_RETURN_IF_ERROR(CreateFolders(parent));
+  if (mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) return Failed("create the folder", path);
+  return SyncFolder(parent.empty() ? "." : parent);
+}
+
 absl::Status WriteFileAtomically(const std::string& path,
-                                 const std::vector<absl::string_view>& pieces) {
+                                 const std::vector<absl::string_view>& pieces, FileSum* sum) {
+  ABSL_RETURN_IF_ERROR(RefuseOtherThanFiles(path));
+  if (sum != nullptr) {
+    *sum = {};
+    for (absl::string_view piece : pieces) {
+      sum->bytes += piece.size();
+      sum->crc32c = Crc32c(sum->crc32c, piece);
+    }
+  }
   // Of this process alone: the ranks of a run may write the same file side by side.
   const std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
-  const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const int fd = Open(temporary, O_WRONLY | O_CREAT | O_TRUNC);
   if (fd < 0) return Failed("create", temporary);
   absl::Status status = WriteAndSync(fd, pieces, temporary);
-  if (close(fd) != 0 && status.ok()) status = Failed("close", temporary);
+  if (!Close(fd) && status.ok()) status = Failed("close", temporary);
   if (status.ok() && rename(temporary.c_str(), path.c_str()) != 0) status = Failed("rename", path);
   if (!status.ok()) {
     unlink(temporary.c_str());
@@ -64,7 +108,7 @@ absl::Status WriteFileAtomically(const std::string& path,
 }
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = Open(path, O_RDONLY);
   if (fd < 0) {
     if (errno == ENOENT) return absl::NotFoundError(absl::StrCat(path, ": no such file"));
     return Failed("open", path);
@@ -80,8 +124,8 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
     data.resize(info.st_size);
     size_t done = 0;
     while (done < data.size()) {
-      const ssize_t got = read(fd, data.data() + done, data.size() - done);
-      if (got < 0 && errno == EINTR) continue;
+      const ssize_t got =
+          Uninterrupted([&] { return read(fd, data.data() + done, data.size() - done); });
       if (got <= 0) {
         status = got < 0 ? Failed("read", path)
                          : absl::DataLossError(absl::StrCat(path, ": shrank while it was read"));

@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 #include "third_party/absl_compat/status_macros.h"
-#include "tools/checkpoint/files.h"
 
 namespace tools {
 namespace {
@@ -77,7 +76,7 @@ absl::StatusOr<HostTensor> ParseEntry(const std::string& path, const std::string
 
 }  // namespace
 
-absl::Status WriteSafetensors(const std::string& path, const SafetensorsFile& file) {
+absl::Status WriteSafetensors(const std::string& path, const SafetensorsFile& file, FileSum* sum) {
   json header = json::object();
   if (!file.metadata.empty()) header["__metadata__"] = file.metadata;
   uint64_t offset = 0;
@@ -102,13 +101,16 @@ absl::Status WriteSafetensors(const std::string& path, const SafetensorsFile& fi
   const uint64_t length = text.size();
   pieces[0] = absl::string_view(reinterpret_cast<const char*>(&length), sizeof(length));
   pieces[1] = text;
-  return WriteFileAtomically(path, pieces);
+  return WriteFileAtomically(path, pieces, sum);
 }
 
 absl::StatusOr<SafetensorsFile> ReadSafetensors(const std::string& path) {
-  const absl::StatusOr<std::string> read = ReadFile(path);
-  if (!read.ok()) return read.status();
-  const std::string& content = *read;
+  ABSL_ASSIGN_OR_RETURN(const std::string content, ReadFile(path));
+  return ParseSafetensors(path, content);
+}
+
+absl::StatusOr<SafetensorsFile> ParseSafetensors(const std::string& path,
+                                                 const std::string& content) {
   if (content.size() < kLengthBytes) {
     return absl::DataLossError(
         absl::StrCat(path, ": ", content.size(), " bytes; a safetensors file has at least 8"));

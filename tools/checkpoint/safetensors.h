@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/dtype.h"
+#include "tools/checkpoint/files.h"
 
 namespace tools {
 
@@ -29,14 +30,18 @@ struct SafetensorsFile {
   std::map<std::string, std::string> metadata;
 };
 
-// Writes path.tmp, syncs it, and renames it to `path`: a reader sees the old file or the whole
-// new one. Unavailable with the path and the system's words (disk full, read-only folder).
-absl::Status WriteSafetensors(const std::string& path, const SafetensorsFile& file);
+// A reader sees the old file or the whole new one. Errors and `sum` are those of
+// WriteFileAtomically.
+absl::Status WriteSafetensors(const std::string& path, const SafetensorsFile& file,
+                              FileSum* sum = nullptr);
 
 // NotFound if there is no such file; DataLoss, with both numbers, for a file that is shorter or
 // longer than its header says, and for a header that is not safetensors'. f32, bf16, i32, i64
 // and u16 are read; InvalidArgument names a tensor of another dtype.
 absl::StatusOr<SafetensorsFile> ReadSafetensors(const std::string& path);
+// The same of a file's content; `path` is for messages.
+absl::StatusOr<SafetensorsFile> ParseSafetensors(const std::string& path,
+                                                 const std::string& content);
 
 }  // namespace tools
 

@@ -142,5 +142,14 @@ TEST(Files, ErrorsNameThePath) {
   EXPECT_NE(status.message().find("no/such/folder/x"), absl::string_view::npos) << status;
 }
 
+// A rename would put a file in the place of the device.
+TEST(Files, DevicesAndFoldersAreNotReplaced) {
+  for (const std::string& path : {std::string("/dev/null"), testing::TempDir()}) {
+    const absl::Status status = WriteFileAtomically(path, {"x"});
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_NE(status.message().find(path), absl::string_view::npos) << status;
+  }
+}
+
 }  // namespace
 }  // namespace tools

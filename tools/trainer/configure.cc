@@ -15,6 +15,7 @@
 #include "data/shard.h"
 #include "data/token_map.h"
 #include "third_party/absl_compat/status_macros.h"
+#include "tools/checkpoint/checkpoint_folder.h"
 #include "tools/checkpoint/files.h"
 #include "tools/data_path.h"
 #include "tools/trainer/device.h"
@@ -210,6 +211,15 @@ std::string BatchText(const sched::BatchSchedule& batch) {
   });
 }
 
+// Two runs in one folder would go on from each other's checkpoints, and delete them.
+absl::Status RefuseAnotherRun(const std::string& out_dir, const std::string& root) {
+  ABSL_ASSIGN_OR_RETURN(const CheckpointListing listing, ListCheckpoints(root));
+  if (listing.paths.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "--out_dir=", out_dir, ": holds a run's checkpoints, the latest of step ",
+      listing.paths.rbegin()->first, "; give --resume to go on with it, or another --out_dir"));
+}
+
 absl::Status PrepareOutDir(const std::string& out_dir) {
   std::error_code error;
   fs::create_directories(out_dir, error);
@@ -277,7 +287,12 @@ absl::StatusOr<Configured> Configure(const TrackFlags& flags) {
     return absl::InvalidArgumentError(
         "--resume and --checkpoint_every need --out_dir, the folder of the checkpoints");
   }
-  if (!config.out_dir.empty()) ABSL_RETURN_IF_ERROR(PrepareOutDir(config.out_dir));
+  if (!config.out_dir.empty()) {
+    ABSL_RETURN_IF_ERROR(PrepareOutDir(config.out_dir));
+    if (!config.resume) {
+      ABSL_RETURN_IF_ERROR(RefuseAnotherRun(config.out_dir, config.checkpoint_root()));
+    }
+  }
 
   configured.notes = absl::StrCat(
       "record ", config.recipe.record, ", preset ", preset,

@@ -351,8 +351,13 @@ absl::Status RankTrainer::SaveCheckpoint() {
                                             .stream_hash = stream_hash_,
                                             .loader = loader},
                                            config_);
-    ABSL_RETURN_IF_ERROR(
-        tools::SaveCheckpoint(config_.checkpoint_root(), checkpoint, config_.keep_checkpoints));
+    std::string warning;
+    ABSL_RETURN_IF_ERROR(tools::SaveCheckpoint(config_.checkpoint_root(), checkpoint,
+                                               config_.keep_checkpoints, &warning));
+    if (!warning.empty()) {
+      log_->Text(absl::StrCat("warning: the checkpoint of step ", step_,
+                              " is saved, but something old stays: ", warning));
+    }
   }
   // Nobody goes on to a step that a crash would lose while the files are half there.
   ABSL_RETURN_IF_ERROR(comm_.Barrier("checkpoint"));
