@@ -87,6 +87,7 @@ std::string HowItEnded(int code) {
   // A shell starts its background jobs with SIGINT ignored, and programs inherit that.
   signal(SIGINT, SIG_DFL);
   signal(SIGTERM, SIG_DFL);
+  signal(SIGPIPE, SIG_DFL);
   sigprocmask(SIG_SETMASK, &signals, nullptr);
 
   for (const char* name :
@@ -118,9 +119,14 @@ class Job {
   explicit Job(const LaunchOptions& options) : options_(options), processes_(options.ranks) {
     // A parent may have it ignored, and programs inherit that: then no end could be waited for.
     signal(SIGCHLD, SIG_DFL);
+    // Ranks would die with a launcher whose standard error nobody reads any more.
+    signal(SIGPIPE, SIG_IGN);
     // Before any child exists, so that no signal is missed.
     sigemptyset(&watched_);
     for (const int signal : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&watched_, signal);
+    struct sigaction hangup = {};  // under nohup it is ignored, and stays so
+    sigaction(SIGHUP, nullptr, &hangup);
+    if (hangup.sa_handler != SIG_IGN) sigaddset(&watched_, SIGHUP);
     sigprocmask(SIG_BLOCK, &watched_, &before_);
     signals_ = signalfd(-1, &watched_, SFD_CLOEXEC | SFD_NONBLOCK);
     CHECK(signals_ >= 0) << std::strerror(errno);
@@ -210,7 +216,8 @@ class Job {
       const int signal = static_cast<int>(info.ssi_signo);
       if (signal == SIGCHLD) continue;
       Kill(signal);
-      if (std::exchange(stopping_, true)) StartGrace();
+      // A terminal that is closed sends SIGHUP twice.
+      if (std::exchange(stopping_, true) && signal != SIGHUP) StartGrace();
     }
   }
 

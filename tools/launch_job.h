@@ -25,8 +25,9 @@ struct LaunchOptions {
 // input is empty. Standard output is rank 0's alone; what another rank prints there goes to
 // standard error, where each line of a rank begins with "[rank N] ".
 //
-// SIGINT and SIGTERM are passed on to all ranks, which then end in their own time; a second one
-// starts the grace period. When it has passed, SIGKILL. Ranks do not outlive this process.
+// SIGINT, SIGTERM and SIGHUP are passed on to all ranks, which then end in their own time; a second
+// one, if it is not SIGHUP, starts the grace period. When it has passed, SIGKILL. A SIGHUP that is
+// ignored, as under nohup, stays ignored. Ranks do not outlive this process.
 absl::StatusOr<int> RunJob(const LaunchOptions& options);
 
 }  // namespace tools

@@ -79,6 +79,28 @@ wait "$job" || code=$?
 [[ "$code" == 130 ]] || fail "interrupted: exit code $code; $(cat err)"
 expect err "[rank 0] saved"
 [[ "$(grep -c INT err)" == 1 ]] || fail "$(cat err)"
+
+# A terminal that is closed sends SIGHUP, twice: each rank gets it and keeps its time.
+rm -f up0 up1
+"$launch" --nproc=2 --grace=1s ./ranks \
+  'trap "" HUP; touch up0; sleep 2.5; echo saved >&2; exit 130' \
+  'trap "touch hup1" HUP; touch up1; until [[ -e hup1 ]]; do sleep 0.1; done; exit 130' > out 2> err &
+job=$!
+until [[ -e up0 && -e up1 ]]; do sleep 0.1; done
+kill -HUP "$job"
+kill -HUP "$job" 2> /dev/null
+code=0
+wait "$job" || code=$?
+[[ "$code" == 130 ]] || fail "X8, hung up: exit code $code; $(cat err)"
+expect err "[rank 0] saved"
+
+# Nobody reads the launcher's standard error any more: the ranks go on.
+rm -f done0
+"$launch" --nproc=1 ./ranks 'for i in 1 2 3 4; do echo line >&2; sleep 0.2; done; touch done0' 2>&1 |
+  true
+for _ in {1..50}; do [[ ! -e done0 ]] || break; sleep 0.1; done
+[[ -e done0 ]] || fail "X8: a rank died with its launcher, on a broken pipe"
+
 rm -f up0 up1
 "$launch" --nproc=2 --grace=1s ./ranks \
   'trap "" TERM; touch up0; sleep 1000' 'trap "" TERM; touch up1; sleep 1000' > out 2> err &

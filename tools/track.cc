@@ -203,18 +203,26 @@ absl::Status RunProcess(const Track& track, const Processes& processes) {
     ABSL_ASSIGN_OR_RETURN(trace, MakeTrace());
   }
   InstallInterruptHandlers();
+  absl::Status ending;  // an interrupt of it is not the ranks' to know, which are at their end
   const auto when_done = [&](const TrainedModel& trained) -> absl::Status {
     if (lines <= 0) return absl::OkStatus();
-    return LogDemoEnding(config, trained, static_cast<int>(lines), *log);
+    ending = LogDemoEnding(config, trained, static_cast<int>(lines), *log);
+    return absl::IsCancelled(ending) ? absl::OkStatus() : ending;
   };
-  const absl::Status finished = Train(config, *log, when_done, trace.get());
+  const absl::Status trained = Train(config, *log, when_done, trace.get());
+  const absl::Status& finished = trained.ok() ? ending : trained;
   // Of a run that failed as well: they show what came before. Its own error goes first.
   const absl::Status traced =
       trace == nullptr ? absl::OkStatus() : trace->Write(absl::GetFlag(FLAGS_trace));
   const absl::Status closed = log->Close();
-  ABSL_RETURN_IF_ERROR(finished);
-  ABSL_RETURN_IF_ERROR(traced);
-  return closed;
+  absl::Status status = finished;
+  for (const absl::Status& other : {traced, closed}) {
+    if (other.ok()) continue;
+    status = status.ok() ? other
+                         : absl::Status(status.code(),
+                                        absl::StrCat(status.message(), "; ", other.message()));
+  }
+  return status;
 }
 
 absl::Status Run(const Track& track, const std::vector<std::string>& arguments) {

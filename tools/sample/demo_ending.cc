@@ -12,6 +12,7 @@
 #include "third_party/absl_compat/status_macros.h"
 #include "tools/sample/generate.h"
 #include "tools/sample/whole_context.h"
+#include "tools/trainer/interrupt.h"
 
 namespace tools {
 namespace {
@@ -53,6 +54,9 @@ absl::Status LogDemoEnding(const TrainConfig& config, const TrainedModel& traine
       const std::unique_ptr<WholeContext> model,
       WholeContext::Create(state, kContextTokens, trained.backend, trained.queue));
   for (int line = 0; line < lines; ++line) {
+    if (Interrupted()) {
+      return absl::CancelledError("interrupted while sampling; the training itself is complete");
+    }
     const double temperature = line == 0 ? 0 : kTemperature;
     const GenerateOptions options = {.max_tokens = kContextTokens,
                                      .sampling = {.temperature = temperature},

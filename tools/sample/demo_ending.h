@@ -11,7 +11,8 @@ namespace tools {
 
 // Logs the validation loss beside ln(vocabulary) and the corpus' unigram entropy, then `lines`
 // generated documents (the first greedy, the others at temperature 0.8). Shards of full GPT-2
-// tokens need merges to become text: there the log says how to sample instead.
+// tokens need merges to become text: there the log says how to sample instead. Cancelled if a
+// signal asked to stop before the last line.
 absl::Status LogDemoEnding(const TrainConfig& config, const TrainedModel& trained, int lines,
                            RunLog& log);
 

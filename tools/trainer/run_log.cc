@@ -35,14 +35,22 @@ absl::StatusOr<std::unique_ptr<RunLog>> RunLog::Create(const std::string& metric
 }
 
 RunLog::~RunLog() {
-  if (metrics_ != nullptr) std::fclose(metrics_);
+  if (metrics_.file != nullptr) std::fclose(metrics_.file);
 }
 
-void RunLog::Text(absl::string_view text) {
-  if (out_ == nullptr) return;
-  std::fprintf(out_, "%.*s\n", static_cast<int>(text.size()), text.data());
-  std::fflush(out_);
+void RunLog::Output::Line(absl::string_view text) {
+  if (file == nullptr) return;
+  const bool written =
+      std::fprintf(file, "%.*s\n", static_cast<int>(text.size()), text.data()) >= 0 &&
+      std::fflush(file) == 0;
+  if (written || !error.empty()) return;
+  error = std::strerror(errno);
+  std::fprintf(stderr,
+               "warning: %s: cannot write: %s; training goes on, and will end with an error\n",
+               name.c_str(), error.c_str());
 }
+
+void RunLog::Text(absl::string_view text) { out_.Line(text); }
 
 void RunLog::Begin(int64_t first_step) {
   // What earlier runs have of step `first_step` is true of this one, too, except of a new run.
@@ -50,10 +58,8 @@ void RunLog::Begin(int64_t first_step) {
 }
 
 void RunLog::Step(const StepRecord& record, double train_ms) {
-  std::fprintf(out_, "step:%lld/%lld train_time:%.0fms step_avg:%.2fms\n",
-               static_cast<long long>(record.step), static_cast<long long>(total_steps_), train_ms,
-               train_ms / std::max<int64_t>(record.step, 1));
-  std::fflush(out_);
+  out_.Line(absl::StrFormat("step:%d/%d train_time:%.0fms step_avg:%.2fms", record.step,
+                            total_steps_, train_ms, train_ms / std::max<int64_t>(record.step, 1)));
   if (events_ != nullptr) {
     events_->Write(record.step, {{"train/loss", record.loss},
                                  {"train/lr", record.lr},
@@ -63,60 +69,46 @@ void RunLog::Step(const StepRecord& record, double train_ms) {
                                  {"train/step_ms", record.step_ms},
                                  {"train/tokens_per_s", record.tokens_per_s}});
   }
-  if (metrics_ == nullptr) return;
-  std::fprintf(metrics_, "%s\n",
-               absl::StrCat("{\"step\":", record.step, ",\"loss\":", Number(record.loss),
-                            ",\"lr\":", Number(record.lr), ",\"momentum\":",
-                            Number(record.momentum), ",\"window_tokens\":", record.window_tokens,
-                            ",\"tokens\":", record.tokens, ",\"step_ms\":", Number(record.step_ms),
-                            ",\"tokens_per_s\":", Number(record.tokens_per_s), "}")
-                   .c_str());
-  std::fflush(metrics_);
+  metrics_.Line(absl::StrCat(
+      "{\"step\":", record.step, ",\"loss\":", Number(record.loss), ",\"lr\":", Number(record.lr),
+      ",\"momentum\":", Number(record.momentum), ",\"window_tokens\":", record.window_tokens,
+      ",\"tokens\":", record.tokens, ",\"step_ms\":", Number(record.step_ms),
+      ",\"tokens_per_s\":", Number(record.tokens_per_s), "}"));
 }
 
 void RunLog::Skipped(int64_t step, absl::string_view why, int64_t skipped) {
   Text(absl::StrCat("step ", step, " was left out (", skipped, " so far): ", why));
   if (events_ != nullptr) events_->Write(step, {{"train/skipped", 1.0 * skipped}});
-  if (metrics_ == nullptr) return;
   // `why` is made of tensors' names and numbers.
-  std::fprintf(metrics_, "%s\n",
-               absl::StrCat("{\"step\":", step, ",\"loss\":null,\"skipped\":", skipped,
-                            ",\"why\":\"", why, "\"}")
-                   .c_str());
-  std::fflush(metrics_);
+  metrics_.Line(absl::StrCat("{\"step\":", step, ",\"loss\":null,\"skipped\":", skipped,
+                             ",\"why\":\"", why, "\"}"));
 }
 
 void RunLog::Validation(int64_t step, double val_loss, double train_ms) {
-  std::fprintf(out_, "step:%lld/%lld val_loss:%.4f train_time:%.0fms step_avg:%.2fms\n",
-               static_cast<long long>(step), static_cast<long long>(total_steps_), val_loss,
-               train_ms, train_ms / std::max<int64_t>(step, 1));
-  std::fflush(out_);
+  out_.Line(absl::StrFormat("step:%d/%d val_loss:%.4f train_time:%.0fms step_avg:%.2fms", step,
+                            total_steps_, val_loss, train_ms,
+                            train_ms / std::max<int64_t>(step, 1)));
   if (events_ != nullptr) {
     events_->Write(step, {{"val/loss", val_loss}, {"val/train_ms", train_ms}});
   }
-  if (metrics_ == nullptr) return;
-  std::fprintf(metrics_, "%s\n",
-               absl::StrCat("{\"step\":", step, ",\"val_loss\":", Number(val_loss),
-                            ",\"train_ms\":", Number(train_ms), "}")
-                   .c_str());
-  std::fflush(metrics_);
+  metrics_.Line(absl::StrCat("{\"step\":", step, ",\"val_loss\":", Number(val_loss),
+                             ",\"train_ms\":", Number(train_ms), "}"));
 }
 
 absl::Status RunLog::Close() {
-  const absl::Status metrics = CloseMetrics();
-  const absl::Status events = events_ == nullptr ? absl::OkStatus() : events_->Close();
-  return metrics.ok() ? events : metrics;
-}
-
-absl::Status RunLog::CloseMetrics() {
-  if (metrics_ == nullptr) return absl::OkStatus();
-  const bool failed = std::ferror(metrics_) != 0;
-  const bool closed = std::fclose(std::exchange(metrics_, nullptr)) == 0;
-  if (failed || !closed) {
-    return absl::DataLossError(
-        absl::StrCat(path_, ": the metrics were not written in full; is the disk full?"));
+  std::FILE* const metrics = std::exchange(metrics_.file, nullptr);
+  if (metrics != nullptr && std::fclose(metrics) != 0 && metrics_.error.empty()) {
+    metrics_.error = std::strerror(errno);
   }
-  return absl::OkStatus();
+  std::string lost;
+  for (const Output* output : {&out_, &metrics_}) {
+    if (output->error.empty()) continue;
+    absl::StrAppend(&lost, lost.empty() ? "" : "; ", output->name,
+                    ": was not written in full: ", output->error);
+  }
+  const absl::Status events = events_ == nullptr ? absl::OkStatus() : events_->Close();
+  if (!events.ok()) absl::StrAppend(&lost, lost.empty() ? "" : "; ", events.message());
+  return lost.empty() ? absl::OkStatus() : absl::UnavailableError(lost);
 }
 
 }  // namespace tools

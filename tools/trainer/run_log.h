@@ -50,23 +50,30 @@ class RunLog {
   // A step that was left out, and the `skipped` so far with it.
   void Skipped(int64_t step, absl::string_view why, int64_t skipped);
   void Validation(int64_t step, double val_loss, double train_ms);
-  // DataLoss if a file could not be written in full.
+  // Unavailable if one of the outputs could not be written in full. A run is worth more than its
+  // log: when a line of `out` or of the metrics fails, standard error has a warning at once, and
+  // the run goes on.
   absl::Status Close();
 
  private:
+  struct Output {
+    std::FILE* file;  // null: none
+    std::string name;
+    std::string error = "";  // the system's words when a line first failed
+
+    void Line(absl::string_view text);
+  };
+
   RunLog(std::FILE* metrics, std::string path, int64_t total_steps, std::FILE* out,
          std::unique_ptr<EventFile> events)
-      : metrics_(metrics),
-        path_(std::move(path)),
+      : out_{out, "standard output"},
+        metrics_{metrics, std::move(path)},
         total_steps_(total_steps),
-        out_(out),
         events_(std::move(events)) {}
-  absl::Status CloseMetrics();
 
-  std::FILE* metrics_;  // null: none
-  const std::string path_;
+  Output out_;
+  Output metrics_;
   const int64_t total_steps_;
-  std::FILE* const out_;
   const std::unique_ptr<EventFile> events_;  // null: none
 };
 

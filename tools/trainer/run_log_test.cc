@@ -71,6 +71,28 @@ TEST(RunLog, AMetricsFileThatCannotBeWrittenIsBadInput) {
   EXPECT_NE(log.status().message().find("no/such/folder"), absl::string_view::npos);
 }
 
+// The run goes on; its end tells.
+TEST(RunLog, X2_AFullDiskIsReportedForBothOutputs) {
+  std::FILE* const out = std::fopen("/dev/full", "w");
+  ASSERT_NE(out, nullptr);
+  auto log = RunLog::Create("/dev/full", false, 2, out);
+  ASSERT_TRUE(log.ok()) << log.status();
+  testing::internal::CaptureStderr();
+  (*log)->Text("head");
+  (*log)->Step({.step = 1, .loss = 4.1}, 1.0);
+  (*log)->Step({.step = 2, .loss = 4.0}, 2.0);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "warning: standard output: cannot write: No space left on device; training goes on, "
+            "and will end with an error\n"
+            "warning: /dev/full: cannot write: No space left on device; training goes on, and will "
+            "end with an error\n");
+  EXPECT_EQ(
+      (*log)->Close(),
+      absl::UnavailableError("standard output: was not written in full: No space left on device; "
+                             "/dev/full: was not written in full: No space left on device"));
+  std::fclose(out);
+}
+
 TEST(ProgressBar, Text) {
   EXPECT_EQ(ProgressText(60, 120, 3.2144, 5120.4, 78.2),
             "[===============>              ] 60/120  loss 3.214  5120 tok/s  1:18 left");
