@@ -18,10 +18,14 @@ namespace fs = std::filesystem;
 absl::StatusOr<SafetensorsFile> ReadModelFile(const std::string& path) {
   std::error_code error;
   if (!fs::is_directory(path, error)) return ReadSafetensors(path);
-  if (fs::exists(fs::path(path) / "model.safetensors", error)) {
+  const bool has_model = fs::exists(fs::path(path) / "model.safetensors", error);
+  // A model's folder that is no checkpoint, such as an exported one, has no checksums.
+  if (has_model && !fs::exists(fs::path(path) / "state.json", error)) {
     return ReadSafetensors(path + "/model.safetensors");
   }
-  ABSL_ASSIGN_OR_RETURN(Checkpoint checkpoint, LoadLatestCheckpoint(path + "/checkpoints"));
+  ABSL_ASSIGN_OR_RETURN(Checkpoint checkpoint, has_model
+                                                   ? LoadCheckpoint(path)
+                                                   : LoadLatestCheckpoint(path + "/checkpoints"));
   return std::move(checkpoint.model);
 }
 
