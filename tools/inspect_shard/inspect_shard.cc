@@ -15,9 +15,9 @@
 #include "data/token_map.h"
 #include "third_party/absl_compat/status_macros.h"
 #include "tools/command_line.h"
+#include "tools/data_path.h"
 #include "tools/inspect_shard/report_text.h"
 #include "tools/inspect_shard/shard_report.h"
-#include "tools/data_path.h"
 
 ABSL_FLAG(int, top, 10, "how many of the most frequent tokens to list");
 ABSL_FLAG(int, documents, 3, "how many of the first documents to show");
