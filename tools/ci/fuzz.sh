@@ -14,10 +14,16 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 each="${EACH:-20}"
 scratch="$(mktemp -d)"
-trap 'rm -rf "$scratch"' EXIT
 keep="${KEEP:-$scratch/corpora}"
 # An output base of its own: another compiler in the same one would throw away what the other made.
 bazel=(./bazelw ${FUZZ_OUTPUT_BASE:+--output_base="$FUZZ_OUTPUT_BASE"})
+
+finish() {
+  rm -rf "$scratch"
+  # A server of its own, which nobody else will end.
+  [[ -z "${FUZZ_OUTPUT_BASE:-}" ]] || "${bazel[@]}" shutdown
+}
+trap finish EXIT
 
 targets=("$@")
 if ((${#targets[@]} == 0)); then
