@@ -5,6 +5,7 @@ load("@rules_cc//cc:action_names.bzl", "CPP_COMPILE_ACTION_NAME")
 load("@rules_cc//cc:find_cc_toolchain.bzl", "CC_TOOLCHAIN_ATTRS", "find_cpp_toolchain", "use_cc_toolchain")
 load("@rules_cc//cc/common:cc_common.bzl", "cc_common")
 load("@rules_cc//cc/common:cc_info.bzl", "CcInfo")
+load("//tools/build:config.bzl", "ONLY_WITH_CUDA")
 load(":archs.bzl", "CudaArchsInfo")
 
 # Line information holds absolute paths. This one is the same in every sandbox.
@@ -171,9 +172,13 @@ _cuda_library = rule(
 )
 
 def cuda_library(name, target_compatible_with = [], **kwargs):
-    """A library of .cu files; skipped, like all that depends on it, where no toolkit is."""
+    """A library of .cu files; skipped, like all that depends on it, where it is not wanted.
+
+    That is without --config=cuda, so that `bazel test //...` needs no minutes of nvcc, and where no
+    toolkit is.
+    """
     _cuda_library(
         name = name,
-        target_compatible_with = target_compatible_with + CUDA_COMPATIBLE,
+        target_compatible_with = target_compatible_with + CUDA_COMPATIBLE + ONLY_WITH_CUDA,
         **kwargs
     )
