@@ -13,8 +13,10 @@
 
 #include "hwy/highway.h"
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/gram_norm.h"
 #include "kernels/cpu/simd-inl.h"
 #include "kernels/cpu/split_matrix.h"
+#include "kernels/cpu/twin_rail.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kernels {
@@ -285,6 +287,14 @@ class CpuOptimizerOps : public OptimizerOps {
       (u.bf16() + offset, scale * std::sqrt(sum) + eps, std::min(kBlock, size - begin),
        x.bf16() + offset);
     });
+  }
+
+  void TwinRailUpdate(const TwinRailArgs& args, Queue&) const override {
+    if (!IsOff(args.guard)) cpu::TwinRailUpdate(args, pool_);
+  }
+
+  void NormalizeByGram(const GramNormArgs& args, Queue&) const override {
+    cpu::NormalizeByGram(args, pool_);
   }
 
   // One partial sum of squares a block of rows, added in block order.

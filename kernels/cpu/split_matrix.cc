@@ -44,7 +44,9 @@ HWY_INLINE void StoreHalves(DU du, VU v, uint16_t* HWY_RESTRICT p, int64_t n) {
   std::memcpy(p, padded, n * sizeof(uint16_t));
 }
 
-template <bool cautious>
+enum class Decay : uint8_t { kPlain, kCautious, kGated };
+
+template <Decay decides>
 void SplitRangeTyped(const SplitMatrixArgs& args, int64_t matrix, int64_t begin, int64_t size) {
   const DF d;
   const DU du;
@@ -52,6 +54,8 @@ void SplitRangeTyped(const SplitMatrixArgs& args, int64_t matrix, int64_t begin,
   uint16_t* HWY_RESTRICT p = static_cast<uint16_t*>(args.p.data()) + begin;
   uint16_t* HWY_RESTRICT mantissa = args.mantissa.u16() + begin;
   const BF16* HWY_RESTRICT o = args.o.bf16() + begin;
+  [[maybe_unused]] const float* HWY_RESTRICT gate =
+      decides == Decay::kGated ? args.gate.f32() + begin : nullptr;
   const VF lr = hn::Set(d, args.lr.f32()[matrix]);
   const VF decay = hn::Set(d, args.decay.f32()[matrix]);
   ForEachVec(d, size, [&](int64_t i, int64_t n) {
@@ -59,8 +63,10 @@ void SplitRangeTyped(const SplitMatrixArgs& args, int64_t matrix, int64_t begin,
     const VF x = hn::BitCast(d, hn::Or(upper, LoadHalves(du, mantissa + i, n)));
     const VF update = LoadAny(d, o + i, n);
     VF decayed;
-    if constexpr (cautious) {
-      const auto agrees = hn::Ge(hn::Mul(update, x), hn::Zero(d));
+    if constexpr (decides != Decay::kPlain) {
+      VF sign = update;
+      if constexpr (decides == Decay::kGated) sign = LoadAny(d, gate + i, n);
+      const auto agrees = hn::Ge(hn::Mul(sign, x), hn::Zero(d));
       const VF mask = hn::IfThenElseZero(agrees, hn::Set(d, 1.0f));
       decayed = hn::Sub(x, hn::Mul(hn::Mul(hn::Mul(x, mask), decay), lr));
     } else {
@@ -73,8 +79,15 @@ void SplitRangeTyped(const SplitMatrixArgs& args, int64_t matrix, int64_t begin,
 }
 
 void SplitRange(const SplitMatrixArgs& args, int64_t matrix, int64_t begin, int64_t size) {
-  args.cautious ? SplitRangeTyped<true>(args, matrix, begin, size)
-                : SplitRangeTyped<false>(args, matrix, begin, size);
+  if (!args.cautious) {
+    SplitRangeTyped<Decay::kPlain>(args, matrix, begin, size);
+  } else if (args.lr.f32()[matrix] == 0) {
+    return;
+  } else if (args.gate.empty()) {
+    SplitRangeTyped<Decay::kCautious>(args, matrix, begin, size);
+  } else {
+    SplitRangeTyped<Decay::kGated>(args, matrix, begin, size);
+  }
 }
 
 }  // namespace

@@ -98,7 +98,7 @@ TEST(Weight, ScaleGradMatchesFloat64AndDoesNotDependOnThreads) {
 const std::vector<std::pair<int64_t, int64_t>> kMatrices = {
     {1, 1}, {1, 77}, {77, 1}, {32, 64}, {33, 31}, {5, 1100}, {1100, 5}, {1030, 97}, {96, 384}};
 
-TEST(Weight, TransposeCopyMovesEveryBit) {
+TEST(Weight, AN_29_TransposeCopyMovesEveryBit) {
   for (const auto& [rows, cols] : kMatrices) {
     for (DType dtype : {DType::kF32, DType::kBF16}) {
       const HostTensor x = RandomTensor(dtype, {rows, cols}, 1);
@@ -128,7 +128,7 @@ TEST(Weight, TransposeCopyKeepsNaNs) {
   }
 }
 
-TEST(Weight, TransposeAddIsOneSumOfEachElement) {
+TEST(Weight, AN_29_TransposeAddIsOneSumOfEachElement) {
   for (const auto& [rows, cols] : kMatrices) {
     const HostTensor x = RandomTensor(DType::kF32, {rows, cols}, 1);
     const HostTensor before = RandomTensor(DType::kF32, {cols, rows}, 2);

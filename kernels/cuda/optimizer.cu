@@ -4,9 +4,11 @@
 //   AdamUpdate          4 + 2 weight + 4 moment: 16 with bf16 weights and moments
 //   MomentumUpdate      4 + 2 momentum + 2: 14 with f32 momentum
 //   NormalizeFrobenius  6: u read twice, x written
+//   TwinRailUpdate      22, see twin_rail.cu
+//   NormalizeByGram     4, and 6 an element of the Gram matrix, see gram_norm.cu
 //   NormalizeBySecondMoment  6, see second_moment.cu
 //   MatrixUpdate        2 + 2 weight: 10 with f32 weights
-//   SplitMatrixUpdate   10, see split_matrix.cu
+//   SplitMatrixUpdate   10, with a gate 14, see split_matrix.cu
 //
 // Each multiply, add and fused multiply-add is asked for by name, as in the CPU's ops: the compiler
 // chooses no contraction, and bits do not depend on how a range is cut into vectors and tail.
@@ -18,10 +20,12 @@
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/cuda_queue.h"
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/gram_norm.h"
 #include "kernels/cuda/optimizer_elementwise.cuh"
 #include "kernels/cuda/ragged.cuh"
 #include "kernels/cuda/second_moment.h"
 #include "kernels/cuda/split_matrix.h"
+#include "kernels/cuda/twin_rail.h"
 
 namespace kernels {
 namespace {
@@ -276,6 +280,14 @@ class CudaOptimizerOps : public OptimizerOps {
     DivideByNorm<<<grid, kThreads, 0, stream.stream()>>>(u.bf16(), n, vectors, partial, scale, eps,
                                                          x.bf16());
     CheckLaunch("NormalizeFrobenius, division");
+  }
+
+  void TwinRailUpdate(const TwinRailArgs& args, Queue& queue) const override {
+    cuda::TwinRailUpdate(args, Cuda(queue));
+  }
+
+  void NormalizeByGram(const GramNormArgs& args, Queue& queue) const override {
+    cuda::NormalizeByGram(args, Cuda(queue));
   }
 
   void NormalizeBySecondMoment(const SecondMomentArgs& args, Queue& queue) const override {

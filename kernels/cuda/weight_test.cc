@@ -83,7 +83,7 @@ const std::vector<std::pair<int64_t, int64_t>> kMatrices = {
     {1, 1},    {1, 77},   {77, 1},    {63, 65},    {64, 64},    {128, 256},
     {127, 64}, {64, 127}, {132, 100}, {136, 1000}, {257, 1025}, {768, 3072}};
 
-TEST_F(WeightTest, TransposeCopy) {
+TEST_F(WeightTest, AN_29_TransposeCopy) {
   for (DType dtype : {DType::kF32, DType::kBF16}) {
     for (const auto& [rows, cols] : kMatrices) {
       for (bool x_aligned : {true, false}) {
@@ -102,7 +102,7 @@ TEST_F(WeightTest, TransposeCopy) {
   }
 }
 
-TEST_F(WeightTest, TransposeAdd) {
+TEST_F(WeightTest, AN_29_TransposeAdd) {
   for (const auto& [rows, cols] : kMatrices) {
     for (bool aligned : {true, false}) {
       const int64_t n = rows * cols;

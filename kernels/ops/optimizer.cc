@@ -1,5 +1,7 @@
 #include "kernels/ops/optimizer.h"
 
+#include <algorithm>
+
 #include "third_party/absl_compat/check.h"
 
 namespace kernels {
@@ -61,6 +63,39 @@ void NormalizeFrobenius(Tensor u, float scale, float eps, Tensor x, Queue& queue
   queue.ops().optimizer->NormalizeFrobenius(u, scale, eps, x, queue);
 }
 
+void TwinRailUpdate(const TwinRailArgs& args, Queue& queue) {
+  constexpr char kOp[] = "TwinRailUpdate";
+  const Tensor &g = args.g, &rates = args.rates;
+  for (const Tensor* t : {&g, &args.fast, &args.slow}) {
+    CHECK_EQ(t->dtype(), DType::kF32) << kOp << ": " << *t;
+  }
+  CHECK_EQ(args.u.dtype(), DType::kBF16) << kOp << ": u " << args.u;
+  CheckElements(kOp, "fast", args.fast, g);
+  CheckElements(kOp, "slow", args.slow, g);
+  CheckElements(kOp, "u", args.u, g);
+  CHECK(rates.dtype() == DType::kF32 && rates.rank() == 1 && rates.dim(0) == 3)
+      << kOp << ": rates " << rates;
+  CHECK(args.slow_rate > 0 && args.slow_rate <= 1) << kOp << ": slow_rate " << args.slow_rate;
+  CHECK(args.gradient == DType::kF32 || args.gradient == DType::kBF16)
+      << kOp << ": gradient " << args.gradient;
+  CheckGuard(kOp, args.guard);
+  queue.ops().optimizer->TwinRailUpdate(args, queue);
+}
+
+void NormalizeByGram(const GramNormArgs& args, Queue& queue) {
+  constexpr char kOp[] = "NormalizeByGram";
+  const Tensor &u = args.u, &gram = args.gram;
+  CHECK(u.dtype() == DType::kBF16 && u.rank() == 3) << kOp << ": u " << u;
+  CHECK(args.x.dtype() == DType::kBF16 && SameShape(args.x, u))
+      << kOp << ": x " << args.x << ", u " << u;
+  const int64_t side = std::min(u.dim(1), u.dim(2));
+  CHECK(gram.dtype() == DType::kBF16 && gram.rank() == 3 && gram.dim(0) == u.dim(0) &&
+        gram.dim(1) == side && gram.dim(2) == side)
+      << kOp << ": gram " << gram << ", u " << u;
+  CHECK_GT(args.eps, 0.0f) << kOp << ": a zero matrix would become NaN";
+  queue.ops().optimizer->NormalizeByGram(args, queue);
+}
+
 void NormalizeBySecondMoment(const SecondMomentArgs& args, Queue& queue) {
   constexpr char kOp[] = "NormalizeBySecondMoment";
   const Tensor &o = args.o, &w = args.w;
@@ -92,6 +127,11 @@ void SplitMatrixUpdate(const SplitMatrixArgs& args, Queue& queue) {
       << kOp << ": mantissa " << args.mantissa << ", p " << args.p;
   CHECK(args.o.dtype() == DType::kBF16 && SameShape(args.o, args.p))
       << kOp << ": o " << args.o << ", p " << args.p;
+  if (!args.gate.empty()) {
+    CHECK(args.cautious) << kOp << ": a gate without cautious";
+    CHECK(args.gate.dtype() == DType::kF32 && SameShape(args.gate, args.p))
+        << kOp << ": gate " << args.gate << ", p " << args.p;
+  }
   CheckPerMatrix(kOp, "lr", args.lr, args.p);
   CheckPerMatrix(kOp, "decay", args.decay, args.p);
   CheckGuard(kOp, args.guard);

@@ -56,6 +56,43 @@ void MomentumUpdate(const MomentumArgs& args, Queue& queue);
 // The norm is that of the bf16 values, in f32, order fixed by r * c.
 void NormalizeFrobenius(Tensor u, float scale, float eps, Tensor x, Queue& queue);
 
+// Momentum on two rails, one fast and one slow ("twin-rail", modded-nanogpt's ANVIL): with
+// lookahead, beta_fast, weight = rates[0], [1], [2],
+//   fast <- fast + (1 - beta_fast)(g - fast);   slow <- slow + slow_rate (g - slow)
+//   n = weight fast + (1 - weight) slow;   u = g + lookahead (n - g)
+// With weight 1 u is MomentumUpdate's if lookahead is beta_fast, while the slow rail gathers.
+struct TwinRailArgs {
+  Tensor g;             // f32 [n]
+  Tensor fast, slow;    // f32 [n]
+  Tensor rates;         // f32 [3]: lookahead, beta_fast, weight
+  Tensor guard = {};    // i32 [1] or empty: see the top
+  Tensor u;             // bf16 [n], output
+  float slow_rate = 0;  // 1 - the slow rail's beta, in (0, 1]
+  // g is rounded to this, as MomentumArgs::gradient.
+  DType gradient = DType::kF32;
+};
+// In f32; u uses the unrounded values. Elementwise, and with guard[0] == 0 as MomentumUpdate.
+void TwinRailUpdate(const TwinRailArgs& args, Queue& queue);
+
+// Division by a norm that the first Gram matrix of an orthogonalisation has in its trace, so that
+// the product need not be repeated. For each matrix u, with a = u u^T or u^T u and t its trace,
+//   d = scale sqrt(t) + eps;   x = u / d;   a <- a / d^2
+// or lone_scale instead of scale where the sum of all a_ij^2 is above 0.97 t^2: then one singular
+// value holds nearly all of the norm, x's is close to 1 / scale, and roundings of x and a decide
+// whether it is above. A zero matrix stays zero; if a value of a is not finite (u has one, or
+// squares that f32 cannot hold), x or a has NaN.
+struct GramNormArgs {
+  Tensor u;     // bf16 [B, r, c]
+  Tensor gram;  // bf16 [B, s, s], s = min(r, c), in place
+  Tensor x;     // bf16 [B, r, c], may be u
+  float scale = 1, lone_scale = 1;
+  float eps = 0;  // positive
+};
+// In f32, rounding x and a once each; sums in an order fixed by s.
+void NormalizeByGram(const GramNormArgs& args, Queue& queue);
+// See NormalizeByGram.
+inline constexpr float kLoneShare = 0.97f;
+
 // NorMuon's normalisation (Li et al., 2025; modded-nanogpt's variant), for each matrix O:
 //   w <- w + (1 - beta2)(q - w),  q = the mean over the rows of O^2, one value per column
 //   P = O max(w, 1e-10)^-1/2 per column;  P <- P |O|_F / max(|P|_F, 1e-10)
@@ -84,11 +121,14 @@ void MatrixUpdate(Tensor p, Tensor o, Tensor lr, Tensor decay, Tensor guard, Que
 // or, if cautious:
 //   x <- x - ((x * [o x >= 0]) * decay_b) * lr_b - o * lr_b
 // in f32, each product and difference rounded; p and mantissa are then the halves of x. p is so
-// truncated, not rounded, and a zero update (o = 0) decays too.
+// truncated, not rounded, and a zero update (o = 0) decays too. With a gate, its sign decides
+// about decay instead of o's: [gate x >= 0]. If cautious, a matrix with lr_b = 0 keeps its bits,
+// whatever is in o and gate.
 struct SplitMatrixArgs {
   Tensor p;           // bf16 [B, r, c]
   Tensor mantissa;    // u16 [B, r, c]
   Tensor o;           // bf16 [B, r, c]
+  Tensor gate = {};   // f32 [B, r, c], or empty; needs cautious
   Tensor lr, decay;   // f32 [B]
   Tensor guard = {};  // i32 [1] or empty: see the top
   bool cautious = false;
@@ -102,6 +142,8 @@ class OptimizerOps {
   virtual void MomentumUpdate(const MomentumArgs& args, Queue& queue) const = 0;
   virtual void NormalizeFrobenius(Tensor u, float scale, float eps, Tensor x,
                                   Queue& queue) const = 0;
+  virtual void TwinRailUpdate(const TwinRailArgs& args, Queue& queue) const = 0;
+  virtual void NormalizeByGram(const GramNormArgs& args, Queue& queue) const = 0;
   virtual void NormalizeBySecondMoment(const SecondMomentArgs& args, Queue& queue) const = 0;
   virtual void MatrixUpdate(Tensor p, Tensor o, Tensor lr, Tensor decay, Tensor guard,
                             Queue& queue) const = 0;

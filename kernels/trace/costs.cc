@@ -282,6 +282,17 @@ OpCost NormalizeFrobeniusCost(const Tensor& u) {
   return MemoryCost(OpPhase::kOptimizer, Text(u), 2 * Bytes(u));
 }
 
+OpCost TwinRailUpdateCost(const TwinRailArgs& args) {
+  return MemoryCost(OpPhase::kOptimizer, Text(args.g),
+                    Bytes(args.g) + 2 * Bytes(args.fast) + 2 * Bytes(args.slow) + Bytes(args.u));
+}
+
+// The Gram matrix is read twice, for its norm and to be rescaled.
+OpCost NormalizeByGramCost(const GramNormArgs& args) {
+  return MemoryCost(OpPhase::kOptimizer, Text(args.u),
+                    Bytes(args.u) + Bytes(args.x) + 3 * Bytes(args.gram));
+}
+
 OpCost NormalizeBySecondMomentCost(const SecondMomentArgs& args) {
   return MemoryCost(OpPhase::kOptimizer, Text(args.o),
                     2 * Bytes(args.o) + Bytes(args.p) + 2 * Bytes(args.w));
@@ -289,8 +300,8 @@ OpCost NormalizeBySecondMomentCost(const SecondMomentArgs& args) {
 
 OpCost SplitMatrixUpdateCost(const SplitMatrixArgs& args) {
   return MemoryCost(OpPhase::kOptimizer, Text(args.p),
-                    2 * Bytes(args.p) + 2 * Bytes(args.mantissa) + Bytes(args.o) + Bytes(args.lr) +
-                        Bytes(args.decay));
+                    2 * Bytes(args.p) + 2 * Bytes(args.mantissa) + Bytes(args.o) +
+                        Bytes(args.gate) + Bytes(args.lr) + Bytes(args.decay));
 }
 
 OpCost MatrixUpdateCost(const Tensor& p, const Tensor& o, const Tensor& lr) {

@@ -92,6 +92,8 @@ OpCost MixNormGradCost(const MixNormGradArgs& args);
 OpCost AdamUpdateCost(const AdamArgs& args);
 OpCost MomentumUpdateCost(const Tensor& g, const Tensor& m, const Tensor& u);
 OpCost NormalizeFrobeniusCost(const Tensor& u);
+OpCost TwinRailUpdateCost(const TwinRailArgs& args);
+OpCost NormalizeByGramCost(const GramNormArgs& args);
 OpCost NormalizeBySecondMomentCost(const SecondMomentArgs& args);
 OpCost SplitMatrixUpdateCost(const SplitMatrixArgs& args);
 OpCost MatrixUpdateCost(const Tensor& p, const Tensor& o, const Tensor& lr);

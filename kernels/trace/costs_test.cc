@@ -288,6 +288,16 @@ TEST(Costs, OptimizerAndElementwise) {
   split.lr = split.decay = F32({2});
   EXPECT_EQ(SplitMatrixUpdateCost(split).bytes, 40 * (4 + 4 + 2) + 16);
   EXPECT_EQ(SplitMatrixUpdateCost(split).phase, OpPhase::kOptimizer);
+  split.gate = F32({2, 4, 5});
+  EXPECT_EQ(SplitMatrixUpdateCost(split).bytes, 40 * (4 + 4 + 2 + 4) + 16);
+  TwinRailArgs rails;
+  rails.g = rails.fast = rails.slow = F32({10});
+  rails.u = Bf16({10});
+  EXPECT_EQ(TwinRailUpdateCost(rails).bytes, 10 * (4 + 8 + 8 + 2));
+  GramNormArgs gram;
+  gram.u = gram.x = Bf16({2, 4, 5});
+  gram.gram = Bf16({2, 4, 4});
+  EXPECT_EQ(NormalizeByGramCost(gram).bytes, 2 * (2 * 40 + 3 * 32));
 
   EXPECT_EQ(FillZeroCost(F32({10})).bytes, 40);
   EXPECT_EQ(CopyCost(F32({10}), Bf16({10})).bytes, 60);

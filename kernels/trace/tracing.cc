@@ -189,6 +189,14 @@ struct OpTrace::Tables {
       trace.Note("NormalizeFrobenius", NormalizeFrobeniusCost(u), queue,
                  [&] { inner.NormalizeFrobenius(u, scale, eps, x, queue); });
     }
+    void TwinRailUpdate(const TwinRailArgs& args, Queue& queue) const override {
+      trace.Note("TwinRailUpdate", TwinRailUpdateCost(args), queue,
+                 [&] { inner.TwinRailUpdate(args, queue); });
+    }
+    void NormalizeByGram(const GramNormArgs& args, Queue& queue) const override {
+      trace.Note("NormalizeByGram", NormalizeByGramCost(args), queue,
+                 [&] { inner.NormalizeByGram(args, queue); });
+    }
     void NormalizeBySecondMoment(const SecondMomentArgs& args, Queue& queue) const override {
       trace.Note("NormalizeBySecondMoment", NormalizeBySecondMomentCost(args), queue,
                  [&] { inner.NormalizeBySecondMoment(args, queue); });

@@ -219,10 +219,19 @@ TEST_F(Tracing, OptimizerFamily) {
   const HostTensor upper(DType::kBF16, {2, 4, 4}), mantissa(DType::kU16, {2, 4, 4});
   SplitMatrixUpdate({.p = upper, .mantissa = mantissa, .o = u, .lr = rates, .decay = rates},
                     *queue_);
-  EXPECT_EQ(
-      Names(trace_.Take()),
-      (std::vector<std::string>{"AdamUpdate", "MomentumUpdate", "NormalizeFrobenius",
-                                "NormalizeBySecondMoment", "MatrixUpdate", "SplitMatrixUpdate"}));
+  TwinRailUpdate({.g = flat(g),
+                  .fast = flat(m),
+                  .slow = flat(v),
+                  .rates = adam_rates,
+                  .u = flat(u),
+                  .slow_rate = 0.02f},
+                 *queue_);
+  const HostTensor gram(DType::kBF16, {2, 4, 4});
+  NormalizeByGram({.u = u, .gram = gram, .x = u, .eps = 1e-6f}, *queue_);
+  EXPECT_EQ(Names(trace_.Take()),
+            (std::vector<std::string>{"AdamUpdate", "MomentumUpdate", "NormalizeFrobenius",
+                                      "NormalizeBySecondMoment", "MatrixUpdate",
+                                      "SplitMatrixUpdate", "TwinRailUpdate", "NormalizeByGram"}));
 }
 
 TEST_F(Tracing, EmbeddingAndHeadFamilies) {

@@ -1,0 +1,14 @@
+// NormalizeByGram on CUDA. The contract is in kernels/ops/optimizer.h.
+#ifndef KERNELS_CUDA_GRAM_NORM_H_
+#define KERNELS_CUDA_GRAM_NORM_H_
+
+#include "kernels/cuda/cuda_queue.h"
+#include "kernels/ops/optimizer.h"
+
+namespace kernels::cuda {
+
+void NormalizeByGram(const GramNormArgs& args, CudaQueue& queue);
+
+}  // namespace kernels::cuda
+
+#endif  // KERNELS_CUDA_GRAM_NORM_H_
