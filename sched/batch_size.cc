@@ -3,20 +3,10 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "sched/parts.h"
 #include "third_party/absl_compat/check.h"
 
 namespace sched {
-namespace {
-
-// The first step s with s / scheduled_steps >= a cumulated fraction, as the windows' parts count.
-// Fractions that should sum to a third or so may miss it by as much as Validate lets pass.
-int64_t EndOf(double fraction, const RunLength& run) {
-  return static_cast<int64_t>(
-      std::ceil(static_cast<double>(run.scheduled_steps) * (fraction - 1e-9)));
-}
-
-}  // namespace
-
 absl::Status Validate(const BatchSchedule& schedule) {
   if (schedule.stages.empty()) {
     return absl::InvalidArgumentError("batch schedule: it has no stage");
@@ -24,7 +14,8 @@ absl::Status Validate(const BatchSchedule& schedule) {
   double sum = 0;
   for (size_t i = 0; i < schedule.stages.size(); ++i) {
     const BatchStage& stage = schedule.stages[i];
-    if (!(stage.fraction > 0) || stage.tokens < 1) {
+    const bool of_extension = i > 0 && i + 1 == schedule.stages.size() && stage.fraction == 0;
+    if (!(stage.fraction > 0 || of_extension) || stage.tokens < 1) {
       return absl::InvalidArgumentError(absl::StrCat("batch schedule: stage ", i, " has fraction ",
                                                      stage.fraction, " and ", stage.tokens,
                                                      " tokens; both must be positive"));
@@ -47,7 +38,7 @@ int64_t BatchTokensAt(const BatchSchedule& schedule, const RunLength& run, int64
   double fraction = 0;
   for (size_t i = 0; i + 1 < schedule.stages.size(); ++i) {
     fraction += schedule.stages[i].fraction;
-    if (step < EndOf(fraction, run)) return schedule.stages[i].tokens;
+    if (step < FirstStepFrom(fraction, run)) return schedule.stages[i].tokens;
   }
   return schedule.stages.back().tokens;
 }
@@ -58,7 +49,7 @@ std::vector<BatchStart> BatchStarts(const BatchSchedule& schedule, const RunLeng
   double fraction = 0;
   for (const BatchStage& stage : schedule.stages) {
     fraction += stage.fraction;
-    const int64_t first = EndOf(fraction, run);  // of the stage that follows
+    const int64_t first = FirstStepFrom(fraction, run);  // of the stage that follows
     if (first >= run.total()) break;
     const int64_t tokens = BatchTokensAt(schedule, run, first);
     if (tokens != starts.back().tokens) starts.push_back({first, tokens});
@@ -73,7 +64,7 @@ int64_t TrainingTokens(const BatchSchedule& schedule, const RunLength& run) {
   double fraction = 0;
   for (size_t i = 0; i + 1 < schedule.stages.size(); ++i) {
     fraction += schedule.stages[i].fraction;
-    const int64_t end = EndOf(fraction, run);
+    const int64_t end = FirstStepFrom(fraction, run);
     tokens += (end - begin) * schedule.stages[i].tokens;
     begin = end;
   }

@@ -11,7 +11,8 @@
 namespace sched {
 
 struct BatchStage {
-  double fraction = 1;  // of the scheduled steps, > 0
+  // Of the scheduled steps, > 0; the last of several may have 0: it is that of the extension.
+  double fraction = 1;
   int64_t tokens = 393216;
 };
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "sched/parts.h"
 #include "third_party/absl_compat/check.h"
 
 namespace sched {
@@ -19,6 +20,18 @@ double BaseAt(const std::vector<double>& factors, double x) {
   size_t part = 0;
   while (part + 1 < factors.size() && x > static_cast<double>(part + 1) / parts) ++part;
   return factors[part];
+}
+
+double CooledFromWholeStep(const LearningRateSchedule& schedule, const RunLength& run, double base,
+                           int64_t step) {
+  if (schedule.cooldown_fraction == 0) return base;
+  const int64_t n = run.scheduled_steps;
+  const auto start =
+      static_cast<int64_t>(std::floor((1 - schedule.cooldown_fraction) * static_cast<double>(n)));
+  if (step < n && step <= start) return base;
+  const double t =
+      step >= n ? 1 : static_cast<double>(step - start) / static_cast<double>(n - start);
+  return base * (1 - t) + schedule.floor * t;
 }
 
 bool InUnitInterval(double x) { return x >= 0 && x <= 1; }  // false for NaN
@@ -38,6 +51,16 @@ absl::Status Validate(const LearningRateSchedule& schedule) {
   if (schedule.stage_factors.empty()) {
     return absl::InvalidArgumentError("learning rate schedule: it has no stage factor");
   }
+  if (!schedule.stage_ends.empty()) {
+    const absl::Status s =
+        ValidateEnds("learning rate schedule", schedule.stage_ends, schedule.stage_factors.size());
+    if (!s.ok()) return s;
+  }
+  if (schedule.cools_from_whole_step && (!schedule.reaches_floor || schedule.cools_in_extension)) {
+    return absl::InvalidArgumentError(
+        "learning rate schedule: cools_from_whole_step needs reaches_floor and goes without "
+        "cools_in_extension");
+  }
   for (size_t i = 0; i < schedule.stage_factors.size(); ++i) {
     const double factor = schedule.stage_factors[i];
     if (std::isfinite(factor) && factor > 0) continue;
@@ -54,7 +77,10 @@ double LearningRateMultiplier(const LearningRateSchedule& schedule, const RunLen
   const double last = schedule.reaches_floor ? 1 : kLastProgress;
   const double x =
       steps == 0 ? last : std::min(last, static_cast<double>(step) / static_cast<double>(steps));
-  const double base = BaseAt(schedule.stage_factors, x);
+  const double base = schedule.stage_ends.empty()
+                          ? BaseAt(schedule.stage_factors, x)
+                          : schedule.stage_factors[PartAt(schedule.stage_ends, run, step)];
+  if (schedule.cools_from_whole_step) return CooledFromWholeStep(schedule, run, base, step);
   // Without a cooldown x = 1 would divide 0 by 0.
   if (x < 1 - schedule.cooldown_fraction || schedule.cooldown_fraction == 0) return base;
   const double w = (1 - x) / schedule.cooldown_fraction;

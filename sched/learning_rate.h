@@ -20,6 +20,12 @@ struct LearningRateSchedule {
   // What the cooldown starts from, one per equal part of the steps: larger batches bear larger
   // rates. Not written as {1}: gcc 12 then warns of uninitialized memory.
   std::vector<double> stage_factors = std::vector<double>(1, 1.0);
+  // Where parts end, see ValidateEnds; none: they are equal. A part's first step has its own
+  // factor.
+  std::vector<double> stage_ends = {};
+  // The line starts in the whole step floor((1 - cooldown_fraction) n), with all of the base, and
+  // falls evenly to the floor in step n. Needs reaches_floor.
+  bool cools_from_whole_step = false;
   bool reaches_floor = false;  // x below may become 1, so that the line ends in the floor itself
 };
 
@@ -38,7 +44,9 @@ absl::Status Validate(const LearningRateSchedule& schedule);
 // with the defaults); it holds for every step >= n, past the end too. A cooldown fraction
 // <= 0.0001 so never cools. With reaches_floor x stops at 1, and the floor is exact from step n
 // on, unless cooldown_fraction is 0. With n == 0 the schedule counts as complete (x at its end) at
-// every step. Always finite. CHECKs step >= 0 and that there is a factor.
+// every step. With stage_ends, base = stage_factors[PartAt]. With cools_from_whole_step and its
+// step s0, for step > s0, the line is base (1 - t) + floor t, t = min(1, (step - s0) / (n - s0)).
+// Always finite. CHECKs step >= 0 and that there is a factor.
 double LearningRateMultiplier(const LearningRateSchedule& schedule, const RunLength& run,
                               int64_t step);
 

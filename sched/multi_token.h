@@ -18,7 +18,9 @@ struct FartherToken {
 };
 
 struct MultiTokenSchedule {
-  int parts = 1;  // equal parts of the scheduled steps
+  int parts = 1;  // of the scheduled steps
+  // Where parts end, see ValidateEnds; none: they are equal.
+  std::vector<double> part_ends = {};
   // Of the tokens 2, 3, ... ahead. A farther one does not fade later than a nearer one, so that
   // those present are always the first ones. None: the next token alone.
   std::vector<FartherToken> farther = {};
@@ -35,7 +37,9 @@ int MaxWeights(const MultiTokenSchedule& schedule);
 // and j = fades_in, in float64 and in this order, a farther token's is
 //   weight                        for x < j / n
 //   weight * ((j + 1) - n * x)    for x < (j + 1) / n
-// and it is absent from then on. With no scheduled steps all are absent. CHECKs step >= 0.
+// and it is absent from then on. With part_ends, and the parts' steps counted by PartAt, it falls
+// in the same way from the first step of part j to that of part j + 1 (or scheduled_steps). With no
+// scheduled steps all are absent. CHECKs step >= 0.
 std::vector<double> LossWeightsAt(const MultiTokenSchedule& schedule, const RunLength& run,
                                   int64_t step);
 

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
+#include "sched/parts.h"
 #include "third_party/absl_compat/check.h"
 
 namespace sched {
@@ -33,6 +34,7 @@ int64_t Part(const WindowSchedule& schedule, const RunLength& run, int64_t step)
   if (schedule.final_in_extension && step >= run.scheduled_steps) {
     return std::ssize(schedule.long_blocks);
   }
+  if (!schedule.part_ends.empty()) return PartAt(schedule.part_ends, run, step);
   const int64_t steps = run.scheduled_steps + (schedule.final_in_extension ? 0 : 1);
   double progress = static_cast<double>(step) / static_cast<double>(steps);
   if (!schedule.final_in_extension) progress = std::min(progress, 0.9999);
@@ -97,6 +99,11 @@ absl::Status Validate(const WindowSchedule& schedule) {
   if (schedule.grow_to_tokens != 0) return ValidateGrowing(schedule);
   if (schedule.long_blocks.empty()) {
     return absl::InvalidArgumentError("window schedule: long_blocks is empty");
+  }
+  if (!schedule.part_ends.empty()) {
+    const absl::Status s =
+        ValidateEnds("window schedule", schedule.part_ends, schedule.long_blocks.size());
+    if (!s.ok()) return s;
   }
   // Above that many parts, progress 0.9999 would not reach the last one.
   constexpr size_t kMaxParts = 9999;

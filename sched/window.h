@@ -15,7 +15,9 @@ namespace sched {
 // Windows are counted in blocks of `block_tokens`; short = long div 2 (3 -> 1, 7 -> 3).
 struct WindowSchedule {
   int64_t block_tokens = 128;
-  std::vector<int> long_blocks = {3, 7, 11};  // in training, one per equal part of the run
+  std::vector<int> long_blocks = {3, 7, 11};  // in training, one per part of the run
+  // Where parts end, see ValidateEnds; none: they are equal.
+  std::vector<double> part_ends = {};
   // At the last validation the rotary table is stretched (YaRN) to final_yarn_blocks, of
   // which the short window is half, and the long window opens to final_long_blocks.
   int final_yarn_blocks = 13;
@@ -44,7 +46,8 @@ absl::Status Validate(const WindowSchedule& schedule);
 
 // Windows of `step`. With n = long_blocks.size() and N = scheduled_steps, in float64 and in
 // this order, the part is floor(n * min(step / (N + 1), 0.9999)), or, if final_in_extension,
-// floor(n * (step / N)) for step < N and none from N on. Steps >= run.total() (the last
+// floor(n * (step / N)) for step < N and none from N on. With part_ends it is PartAt, and with
+// final_in_extension none from N on. Steps >= run.total() (the last
 // validation, and past the end) have the final windows. CHECKs step >= 0.
 //
 // A growing window is, in float64, the smallest positive multiple of block_tokens that is at least

@@ -90,12 +90,14 @@ absl::Status KeepToStage(const BenchOptions& options, sched::Schedules* schedule
   const int blocks = nth(schedules->window.long_blocks);
   schedules->window.long_blocks = {
       options.window_blocks > 0 ? static_cast<int>(options.window_blocks) : blocks};
+  schedules->window.part_ends.clear();
   schedules->window.final_in_extension = false;  // one window for all steps
   sched::MultiTokenSchedule& ahead = schedules->multi_token;
   std::erase_if(ahead.farther, [&](const sched::FartherToken& token) {
     return token.fades_in < options.stage - 1;
   });
   ahead.parts = 1;
+  ahead.part_ends.clear();
   for (sched::FartherToken& token : ahead.farther) token.fades_in = 0;
   return sched::Validate(*schedules);
 }
