@@ -15,7 +15,9 @@ const char kMatrixOptimizer[] = OPTIM_STRING(OPTIM_MATRIX_OPTIMIZER);
 const char kOrthogonalizer[] = OPTIM_STRING(OPTIM_ORTHOGONALIZER);
 const char kGrouping[] = OPTIM_STRING(OPTIM_GROUPING);
 
-constexpr double kNorMuonBeta2 = 0.95;
+constexpr double kNorMuonBeta2 = 0.95, kAnvilBeta2 = 0.9;
+// Engaged at once, since only the recipe knows how long a run is.
+constexpr Rails kAnvilRails = {.slow_beta = 0.98, .fast_beta = 0.85, .fast_weight = 0.4385};
 
 bool Is(const std::string& choice, const char* value) { return choice == value; }
 
@@ -24,14 +26,26 @@ bool Is(const std::string& choice, const char* value) { return choice == value; 
 OptimizerConfig WithBuildChoices(OptimizerConfig config) {
   if (Is(kMatrixOptimizer, "muon")) {
     for (ParamRow& row : config.table) {
-      if (row.rule != Rule::kAdam) row.rule = Rule::kMuon;
+      if (row.rule == Rule::kAdam) continue;
+      row.rule = Rule::kMuon;
+      row.rails = {};
     }
   }
   if (Is(kMatrixOptimizer, "normuon")) {
     for (ParamRow& row : config.table) {
-      if (row.rule != Rule::kMuon) continue;
+      if (row.rule != Rule::kMuon && row.rule != Rule::kAnvil) continue;
       row.rule = Rule::kNorMuon;
       row.beta2 = kNorMuonBeta2;  // a row of Muon has none
+      row.rails = {};
+    }
+  }
+  if (Is(kMatrixOptimizer, "anvil")) {
+    for (ParamRow& row : config.table) {
+      if (row.rule == Rule::kAdam || row.rule == Rule::kAnvil) continue;
+      row.rule = Rule::kAnvil;
+      row.beta2 = kAnvilBeta2;
+      row.rails = kAnvilRails;
+      row.cautious_decay = true;
     }
   }
   if (!Is(kOrthogonalizer, "recipe")) config.orthogonalizer = kOrthogonalizer;

@@ -34,7 +34,7 @@ MuonPart::MuonPart(const OptimizerConfig& config, const StepLayout& layout,
     }
   }
   if (items_.empty()) return;
-  const int64_t rates = 1 + 2 * static_cast<int64_t>(matrices_.size());
+  const int64_t rates = FirstMatrixRate() + 2 * static_cast<int64_t>(matrices_.size());
   host_rates_.resize(rates);
   rates_id_ = plan->Add("muon.rates", DType::kF32, {rates});
   direction_id_ = plan->Add("muon.direction", DType::kBF16, {largest_chunk});
@@ -50,20 +50,26 @@ MuonPart::Item MuonPart::MakeItem(const BufferLayout& layout,
   std::vector<const Parameter*> members;
   for (int index : layout.members) members.push_back(&parameters[index]);
   Item item;
+  item.row = rows[0];
   item.buffer = std::make_unique<ShardedBuffer>(layout, std::move(members), slots, comm, plan);
   const int64_t chunk = item.buffer->chunk();
-  // PlanStep has seen to it that the members agree on rule, mantissa, dtype and number of values.
+  // PlanStep has seen to it that the members agree on rule, mantissa, rails, dtype and number of
+  // values.
   item.momentum_id = plan->Add(absl::StrCat("muon.momentum/", layout.label),
                                rows[0].mantissa ? DType::kF32 : layout.dtype, {chunk});
+  if (rows[0].rule == Rule::kAnvil) {
+    item.slow_rail_id =
+        plan->Add(absl::StrCat("anvil.slow_rail/", layout.label), DType::kF32, {chunk});
+  }
   if (rows[0].mantissa) {
     item.mantissa_id = plan->Add(absl::StrCat(Name(rows[0].rule), ".mantissa/", layout.label),
                                  DType::kU16, {chunk});
   }
-  if (rows[0].rule == Rule::kNorMuon) {
+  if (rows[0].rule != Rule::kMuon) {
     const int64_t values = Elements(SecondMomentShape(parameters[layout.members[0]].spec));
-    item.second_moment_id =
-        plan->Add(absl::StrCat("normuon.second_moment/", layout.label), rows[0].moment_dtype,
-                  {chunk / layout.unit * values / (layout.member_size / layout.unit)});
+    item.second_moment_id = plan->Add(
+        absl::StrCat(Name(rows[0].rule), ".second_moment/", layout.label), rows[0].moment_dtype,
+        {chunk / layout.unit * values / (layout.member_size / layout.unit)});
   }
   item.runs = OwnRuns(*item.buffer, rows);
   return item;
@@ -102,27 +108,34 @@ void MuonPart::Bind(const kernels::Arena& arena, Tensor tree_scratch) {
   for (Item& item : items_) {
     item.buffer->Bind(arena, tree_scratch);
     item.momentum = arena.Get(item.momentum_id);
+    if (item.slow_rail_id.index >= 0) item.slow_rail = arena.Get(item.slow_rail_id);
     if (item.second_moment_id.index >= 0) item.second_moment = arena.Get(item.second_moment_id);
     if (item.mantissa_id.index >= 0) item.mantissa = arena.Get(item.mantissa_id);
   }
   const Tensor rates = arena.Get(rates_id_);
   const int64_t matrices = static_cast<int64_t>(matrices_.size());
   rates_ = rates;
-  step_rates_ = rates.Slice(1, matrices);
-  decay_rates_ = rates.Slice(1 + matrices, matrices);
+  step_rates_ = rates.Slice(FirstMatrixRate(), matrices);
+  decay_rates_ = rates.Slice(FirstMatrixRate() + matrices, matrices);
   direction_ = arena.Get(direction_id_);
   orthogonal_ = arena.Get(orthogonal_id_);
   workspace_ = arena.Get(workspace_id_);
 }
 
-void MuonPart::SetRates(double lr_multiplier, double momentum, Queue& queue) {
+void MuonPart::SetRates(double lr_multiplier, double momentum, int64_t step, Queue& queue) {
   if (items_.empty()) return;
-  host_rates_[0] = static_cast<float>(momentum);
-  for (size_t i = 0; i < matrices_.size(); ++i) {
+  auto rate = host_rates_.begin();
+  for (const Item& item : items_) {
+    const RailRates rails = RailRatesAt(item.row.rails, momentum, step);
+    for (double value : {rails.lookahead, rails.fast_beta, rails.fast_weight}) {
+      *rate++ = static_cast<float>(value);
+    }
+  }
+  for (size_t i = 0; i < matrices_.size(); ++i, ++rate) {
     const auto& [row, spec, matrix] = matrices_[i];
     const Rates rates = MuonRates(row, spec, lr_multiplier, matrix);
-    host_rates_[1 + i] = static_cast<float>(rates.step);
-    host_rates_[1 + matrices_.size() + i] = static_cast<float>(rates.decay);
+    *rate = static_cast<float>(rates.step);
+    *(rate + static_cast<int64_t>(matrices_.size())) = static_cast<float>(rates.decay);
   }
   queue.Upload(host_rates_.data(), rates_);
 }
@@ -132,13 +145,26 @@ void MuonPart::Update(int i, Tensor guard, Queue& queue) {
   const ShardedBuffer& buffer = *item.buffer;
   const int64_t n = buffer.own_size();
   if (n == 0) return;
-  kernels::MomentumUpdate({.g = buffer.own_gradient().Slice(0, n),
-                           .m = item.momentum.Slice(0, n),
-                           .mu = rates_.Slice(0, 1),
-                           .guard = guard,
-                           .u = direction_.Slice(0, n),
-                           .gradient = buffer.layout().dtype},
-                          queue);
+  const Tensor gradient = buffer.own_gradient().Slice(0, n);
+  if (item.slow_rail) {
+    kernels::TwinRailUpdate({.g = gradient,
+                             .fast = item.momentum.Slice(0, n),
+                             .slow = item.slow_rail.Slice(0, n),
+                             .rates = rates_.Slice(3 * i, 3),
+                             .guard = guard,
+                             .u = direction_.Slice(0, n),
+                             .slow_rate = static_cast<float>(1 - item.row.rails.slow_beta),
+                             .gradient = buffer.layout().dtype},
+                            queue);
+  } else {
+    kernels::MomentumUpdate({.g = gradient,
+                             .m = item.momentum.Slice(0, n),
+                             .mu = rates_.Slice(3 * i, 1),
+                             .guard = guard,
+                             .u = direction_.Slice(0, n),
+                             .gradient = buffer.layout().dtype},
+                            queue);
+  }
   for (const Run& run : item.runs) UpdateRun(item, run, guard, queue);
 }
 
@@ -165,6 +191,7 @@ void MuonPart::UpdateRun(const Item& item, const Run& run, Tensor guard, Queue& 
     kernels::SplitMatrixUpdate({.p = value,
                                 .mantissa = view(item.mantissa),
                                 .o = view(orthogonal_),
+                                .gate = item.slow_rail ? view(item.slow_rail) : Tensor(),
                                 .lr = steps,
                                 .decay = decays,
                                 .guard = guard,
@@ -177,15 +204,14 @@ void MuonPart::UpdateRun(const Item& item, const Run& run, Tensor guard, Queue& 
 
 std::vector<ShardedBuffer::Kept> MuonPart::KeptOf(int i) const {
   const Item& item = items_[i];
+  const std::string rule = Name(item.row.rule);
   std::vector<ShardedBuffer::Kept> kept = {{.prefix = "muon.momentum", .own = item.momentum}};
+  if (item.slow_rail) kept.push_back({.prefix = rule + ".slow_rail", .own = item.slow_rail});
   if (item.second_moment) {
     kept.push_back(
-        {.prefix = "normuon.second_moment", .own = item.second_moment, .shape = SecondMomentShape});
+        {.prefix = rule + ".second_moment", .own = item.second_moment, .shape = SecondMomentShape});
   }
-  if (item.mantissa) {
-    kept.push_back({.prefix = item.second_moment ? "normuon.mantissa" : "muon.mantissa",
-                    .own = item.mantissa});
-  }
+  if (item.mantissa) kept.push_back({.prefix = rule + ".mantissa", .own = item.mantissa});
   return kept;
 }
 

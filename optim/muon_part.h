@@ -1,8 +1,8 @@
 // The rules for matrices, one buffer per group: Muon (Jordan, "Muon", 2024),
 //   m <- m + (1 - mu)(g - m);  u = (1 - mu) g + mu m;  p <- p decay - lr orth(u)
-// or NorMuon, where kernels::NormalizeBySecondMoment comes after orth. Both see a parameter as the
-// matrices of its view from orth to the update. With a mantissa the update is
-// kernels::SplitMatrixUpdate.
+// or NorMuon, where kernels::NormalizeBySecondMoment comes after orth, or Anvil, which is NorMuon
+// with kernels::TwinRailUpdate before orth. All see a parameter as the matrices of its view from
+// orth to the update. With a mantissa the update is kernels::SplitMatrixUpdate.
 #ifndef OPTIM_MUON_PART_H_
 #define OPTIM_MUON_PART_H_
 
@@ -27,8 +27,8 @@ class MuonPart : public UpdatePart {
            kernels::ArenaPlan* plan);
   void Bind(const kernels::Arena& arena, kernels::Tensor tree_scratch);
 
-  // Uploads the next step's rates.
-  void SetRates(double lr_multiplier, double momentum, kernels::Queue& queue);
+  // Uploads the rates of step `step`, all in one go.
+  void SetRates(double lr_multiplier, double momentum, int64_t step, kernels::Queue& queue);
 
   int buffers() const override { return static_cast<int>(items_.size()); }
   ShardedBuffer& buffer(int i) override { return *items_[i].buffer; }
@@ -54,10 +54,12 @@ class MuonPart : public UpdatePart {
     }
   };
   struct Item {
+    ParamRow row;  // of its first member; all agree on what Update reads of it
     std::unique_ptr<ShardedBuffer> buffer;
     std::vector<Run> runs;
-    kernels::TensorId momentum_id, second_moment_id, mantissa_id;
-    kernels::Tensor momentum;       // weights' dtype, with a mantissa f32 [chunk]
+    kernels::TensorId momentum_id, slow_rail_id, second_moment_id, mantissa_id;
+    kernels::Tensor momentum;       // weights' dtype, with a mantissa f32 [chunk]; the fast rail
+    kernels::Tensor slow_rail;      // f32 [chunk]; Anvil's
     kernels::Tensor second_moment;  // moment_dtype [units of a chunk * values]; empty for Muon
     kernels::Tensor mantissa;       // u16 [chunk], or empty
   };
@@ -65,6 +67,8 @@ class MuonPart : public UpdatePart {
   Item MakeItem(const BufferLayout& layout, const std::vector<kernels::Parameter>& parameters,
                 const std::vector<ParamRow>& rows, const SlotPlan& slots, comm::Communicator& comm,
                 kernels::ArenaPlan* plan);
+  // Where in rates_ those of the items end.
+  int64_t FirstMatrixRate() const { return 3 * static_cast<int64_t>(items_.size()); }
   // Also appends to matrices_. `rows`: of all members, RowOf.
   std::vector<Run> OwnRuns(const ShardedBuffer& buffer, const std::vector<ParamRow>& rows);
   void UpdateRun(const Item& item, const Run& run, kernels::Tensor guard,
@@ -80,7 +84,9 @@ class MuonPart : public UpdatePart {
   };
   std::vector<MatrixRow> matrices_;
   kernels::TensorId rates_id_, direction_id_, orthogonal_id_, workspace_id_;
-  kernels::Tensor rates_;                     // f32 [1 + 2 matrices]: momentum, then
+  // f32 [3 items + 2 matrices]: for each item lookahead (Muon's momentum), fast beta and weight of
+  // the fast rail, then
+  kernels::Tensor rates_;
   kernels::Tensor step_rates_, decay_rates_;  // f32 [matrices] each, parts of rates_
   kernels::Tensor direction_, orthogonal_;    // bf16, the largest chunk
   kernels::Tensor workspace_;                 // bf16, the largest run's

@@ -92,6 +92,48 @@ inline Matrix QuinticOracle(
   return x;
 }
 
+// The cascade: six polynomials, and the norm from the trace of the first Gram matrix, which is
+// rescaled and not computed again.
+constexpr double kCascade[6][3] = {{3.923798038567, -6.095026865488, 3.905234618423},
+                                   {3.278126713798, -3.328923386476, 0.989127286973},
+                                   {3.505298394150, -5.137358782410, 1.968325560615},
+                                   {2.815058591845, -3.685181239622, 1.417196497642},
+                                   {2.245503932403, -2.443826979899, 0.963091710461},
+                                   {2.256537145403, -2.166840097229, 0.929501253245}};
+
+inline double CascadeScalar(double s) {
+  for (const double(&f)[3] : kCascade) s = f[0] * s + f[1] * s * s * s + f[2] * std::pow(s, 5);
+  return s;
+}
+
+inline Matrix CascadeOracle(
+    Matrix x, int64_t rows, int64_t cols,
+    double (*stored)(double) = [](double value) { return value; }, double margin = 1.05) {
+  if (rows > cols) {
+    return Transposed(CascadeOracle(Transposed(x, rows, cols), cols, rows, stored, margin), cols,
+                      rows);
+  }
+  const auto store = [stored](Matrix m) {
+    for (double& value : m) value = stored(value);
+    return m;
+  };
+  Matrix a = store(Product(x, Transposed(x, rows, cols), rows, cols, rows));
+  double trace = 0;
+  for (int64_t i = 0; i < rows; ++i) trace += a[i * (rows + 1)];
+  const double divisor = margin * std::sqrt(trace) + 1e-6;
+  for (double& value : x) value = stored(value / divisor);
+  for (double& value : a) value = stored(value / divisor / divisor);
+  for (int k = 0; k < 6; ++k) {
+    const double(&f)[3] = kCascade[k];
+    if (k > 0) a = store(Product(x, Transposed(x, rows, cols), rows, cols, rows));
+    Matrix b = Product(a, a, rows, rows, rows);
+    for (size_t j = 0; j < b.size(); ++j) b[j] = stored(f[1] * a[j] + f[2] * b[j]);
+    const Matrix bx = Product(b, x, rows, rows, cols);
+    for (size_t j = 0; j < x.size(); ++j) x[j] = stored(f[0] * x[j] + bx[j]);
+  }
+  return x;
+}
+
 inline double NewtonSchulzScalar(double s) { return QuinticScalar(kNewtonSchulzRule, s); }
 inline Matrix NewtonSchulzOracle(Matrix x, int64_t rows, int64_t cols) {
   return QuinticOracle(kNewtonSchulzRule, std::move(x), rows, cols);

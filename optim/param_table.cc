@@ -20,6 +20,8 @@ const char* Name(Rule rule) {
       return "muon";
     case Rule::kNorMuon:
       return "normuon";
+    case Rule::kAnvil:
+      return "anvil";
   }
   return "?";
 }
@@ -114,6 +116,14 @@ Rates MuonRates(const ParamRow& row, const ParameterSpec& spec, double lr_multip
   const double decay = (row.decay_times_lr ? lr : 1.0) * row.weight_decay * row.wd_mul;
   return {.step = lr * row.lr_mul * factor * std::sqrt(std::max(1.0, aspect)),
           .decay = row.cautious_decay ? decay : 1 - decay};
+}
+
+RailRates RailRatesAt(const Rails& rails, double momentum, int64_t step) {
+  CHECK_GE(step, 0);
+  if (step < rails.engaged_from) {
+    return {.lookahead = momentum, .fast_beta = momentum, .fast_weight = 1};
+  }
+  return {.lookahead = momentum, .fast_beta = rails.fast_beta, .fast_weight = rails.fast_weight};
 }
 
 }  // namespace optim

@@ -13,8 +13,9 @@
 namespace optim {
 
 // kNorMuon is Muon whose update is divided, after the orthogonalisation, by the root of a second
-// moment per neuron (Li et al., "NorMuon", 2025).
-enum class Rule : uint8_t { kAdam, kMuon, kNorMuon };
+// moment per neuron (Li et al., "NorMuon", 2025). kAnvil is NorMuon with momentum on two rails, the
+// slow one of which decides where weights decay (modded-nanogpt's mainline of 2026).
+enum class Rule : uint8_t { kAdam, kMuon, kNorMuon, kAnvil };
 
 // How a label's parameters are shared. kSharded: reduce-scatter, an update of this rank's chunk,
 // all-gather. kReplicated: all-reduce of the gradient, then every rank updates all of it; for what
@@ -28,6 +29,18 @@ struct NamedFactors {
   double wd_mul = 1;
 };
 
+// kAnvil's momentum, kernels::TwinRailUpdate. The slow rail gathers from the first step on. Before
+// step engaged_from the update is the fast rail's alone, whose beta is StepRates::momentum; from
+// then on that is only the lookahead, the fast rail has fast_beta, and fast_weight in the blend.
+struct Rails {
+  double slow_beta = 0;
+  double fast_beta = 0;
+  double fast_weight = 1;
+  int64_t engaged_from = 0;
+
+  bool operator==(const Rails&) const = default;
+};
+
 // All parameters of one label.
 struct ParamRow {
   std::string label;
@@ -38,29 +51,31 @@ struct ParamRow {
   double wd_mul = 1;
   // kAdam: beta1 and eps, which is outside of the bias correction unless eps_in_bias_correction.
   double beta1 = 0;
-  // kAdam and kNorMuon: how slowly the second moment forgets.
+  // kAdam, kNorMuon and kAnvil: how slowly the second moment forgets.
   double beta2 = 0;
   double eps = 0;
-  // Of kAdam's moments and kNorMuon's second moment.
+  // Of kAdam's moments and kNorMuon's and kAnvil's second moment.
   kernels::DType moment_dtype = kernels::DType::kF32;
   // Instead of lr_mul and wd_mul, for some of the parameters.
   std::vector<NamedFactors> named = {};
-  // kMuon and kNorMuon: a step's decay is lr * weight_decay * wd_mul, or, if false, without lr.
+  // Matrices: a step's decay is lr * weight_decay * wd_mul, or, if false, without lr.
   bool decay_times_lr = true;
   // kAdam: an update in each step s with (s + 1) % every == 0, with the sum of the gradients of
   // `every` steps. 2 is every odd s.
   int every = 1;
   Comms comms = Comms::kSharded;
-  // kMuon and kNorMuon: the factor of matrix i of a parameter's view is matrix_lr_mul[i % size];
-  // none: 1. A bank that alternates c_fc and c_proj has {1, 2} if c_proj learns twice as fast.
+  // Matrices: the factor of matrix i of a parameter's view is matrix_lr_mul[i % size]; none: 1. A
+  // bank that alternates c_fc and c_proj has {1, 2} if c_proj learns twice as fast. With
+  // cautious_decay, a matrix with factor 0 is frozen: it keeps its bits.
   std::vector<double> matrix_lr_mul = {};
-  // kMuon and kNorMuon: sqrt(max(1, rows / cols)) is that of one matrix of the view, not that of
+  // Matrices: sqrt(max(1, rows / cols)) is that of one matrix of the view, not that of
   // the shape as stored.
   bool aspect_of_view = false;
   // Decay only where the update makes the weight smaller (Chen et al., 2025). kAdam:
-  // AdamArgs::cautious. Matrices: SplitMatrixArgs::cautious, which needs `mantissa` too.
+  // AdamArgs::cautious. Matrices: SplitMatrixArgs::cautious, which needs `mantissa` too. kAnvil
+  // needs both, and its slow rail is SplitMatrixArgs::gate.
   bool cautious_decay = false;
-  // kMuon and kNorMuon with bf16 weights: the lower 16 bits of f32 weights are kept beside them.
+  // Matrices with bf16 weights: the lower 16 bits of f32 weights are kept beside them.
   // Momentum is then f32, the gradient is rounded to bf16.
   bool mantissa = false;
   // The label, with one parameter [D, V], of which this label's one parameter [V, D] is the
@@ -68,6 +83,7 @@ struct ParamRow {
   std::string tied_to = {};
   // kAdam: eps is added to the corrected root of the second moment, as in torch.optim.AdamW.
   bool eps_in_bias_correction = false;
+  Rails rails = {};  // kAnvil
 };
 
 enum class Grouping : uint8_t { kCustomSizing, kByShape, kByLabel, kRoundRobin };
@@ -112,8 +128,9 @@ inline int64_t UpdateNumber(const ParamRow& row, int64_t step, int64_t first) {
   return (step + 1) / row.every - first / row.every;
 }
 
-// The second moment of kNorMuon: one value for each column (the mean over the rows) of each matrix
-// of the view, or, if the shape as stored has no fewer rows than columns, one for each row.
+// The second moment of kNorMuon and kAnvil: one value for each column (the mean over the rows) of
+// each matrix of the view, or, if the shape as stored has no fewer rows than columns, one for each
+// row.
 inline bool SecondMomentPerRow(const kernels::ParameterSpec& spec) {
   return spec.shape[spec.shape.size() - 2] >= spec.shape.back();
 }
@@ -142,6 +159,14 @@ Rates AdamRates(const ParamRow& row, double lr_multiplier, int64_t t);
 // `row` is RowOf the parameter, `matrix` one of its view.
 Rates MuonRates(const ParamRow& row, const kernels::ParameterSpec& spec, double lr_multiplier,
                 int64_t matrix = 0);
+
+// What TwinRailUpdate reads in step `step`, `momentum` being the schedule's.
+struct RailRates {
+  double lookahead = 0;
+  double fast_beta = 0;
+  double fast_weight = 1;
+};
+RailRates RailRatesAt(const Rails& rails, double momentum, int64_t step);
 
 }  // namespace optim
 

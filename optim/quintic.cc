@@ -13,25 +13,31 @@ namespace {
 using kernels::Queue;
 using kernels::Tensor;
 
-// next = a X + B X, gram = X X^T, poly = B.
-void Wide(const Quintic& f, Tensor x, Tensor gram, Tensor poly, Tensor next, Queue& queue) {
-  kernels::SymmetricProduct(x, 1.0f, 0.0f, Tensor(), gram, queue);
-  kernels::SymmetricProduct(gram, f.c, f.b, gram, poly, queue);
-  kernels::MatMul(poly, x, next, {.beta = f.a}, x, queue);
+bool IsTall(const Tensor& x) { return x.dim(1) > x.dim(2); }
+
+// X X^T, or, of a tall matrix, X^T X.
+void Gram(Tensor x, Tensor gram, Queue& queue) {
+  if (IsTall(x)) {
+    kernels::MatMul(x, x, gram, {.trans_a = true}, queue);
+  } else {
+    kernels::SymmetricProduct(x, 1.0f, 0.0f, Tensor(), gram, queue);
+  }
 }
 
-// The same on the transpose: next = a X + X B, gram = X^T X.
-void Tall(const Quintic& f, Tensor x, Tensor gram, Tensor poly, Tensor next, Queue& queue) {
-  kernels::MatMul(x, x, gram, {.trans_a = true}, queue);
-  kernels::MatMul(gram, gram, poly, {.alpha = f.c, .beta = f.b}, gram, queue);
-  kernels::MatMul(x, poly, next, {.beta = f.a}, x, queue);
+// next = a X + B X, or, of a tall matrix, a X + X B; poly = B.
+void Step(const Quintic& f, Tensor x, Tensor gram, Tensor poly, Tensor next, Queue& queue) {
+  if (IsTall(x)) {
+    kernels::MatMul(gram, gram, poly, {.alpha = f.c, .beta = f.b}, gram, queue);
+    kernels::MatMul(x, poly, next, {.beta = f.a}, x, queue);
+  } else {
+    kernels::SymmetricProduct(gram, f.c, f.b, gram, poly, queue);
+    kernels::MatMul(poly, x, next, {.beta = f.a}, x, queue);
+  }
 }
 
 }  // namespace
 
-QuinticOrthogonalizer::QuinticOrthogonalizer(QuinticTable table) : table_(std::move(table)) {
-  CHECK_EQ(table_.iterations.size() % 2, size_t{1}) << "the last result must land in o";
-}
+QuinticOrthogonalizer::QuinticOrthogonalizer(QuinticTable table) : table_(std::move(table)) {}
 
 int64_t QuinticOrthogonalizer::WorkspaceElements(int64_t batch, int64_t rows, int64_t cols) const {
   const int64_t side = std::min(rows, cols);
@@ -50,9 +56,24 @@ void QuinticOrthogonalizer::Orthogonalize(Tensor u, Tensor workspace, Tensor o,
   const Tensor poly = flat.Slice(square, square).Reshape({batch, side, side});
   Tensor x = flat.Slice(2 * square, u.size()).Reshape({batch, rows, cols});
   Tensor next = o;
-  kernels::NormalizeFrobenius(u, table_.norm_scale, table_.norm_eps, x, queue);
+  if (table_.iterations.size() % 2 == 0) std::swap(x, next);  // the last result lands in o
+  if (table_.norm_from_gram) {
+    Gram(u, gram, queue);
+    kernels::NormalizeByGram({.u = u,
+                              .gram = gram,
+                              .x = x,
+                              .scale = table_.norm_scale,
+                              .lone_scale = table_.lone_norm_scale,
+                              .eps = table_.norm_eps},
+                             queue);
+  } else {
+    kernels::NormalizeFrobenius(u, table_.norm_scale, table_.norm_eps, x, queue);
+  }
+  bool has_gram = table_.norm_from_gram;
   for (const Quintic& f : table_.iterations) {
-    (rows <= cols ? Wide : Tall)(f, x, gram, poly, next, queue);
+    if (!has_gram) Gram(x, gram, queue);
+    has_gram = false;
+    Step(f, x, gram, poly, next, queue);
     std::swap(x, next);
   }
 }

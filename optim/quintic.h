@@ -16,8 +16,12 @@ struct Quintic {
 
 struct QuinticTable {
   std::string name;
-  float norm_scale, norm_eps;       // X <- u / (norm_scale |u|_F + norm_eps) before the first
-  std::vector<Quintic> iterations;  // an odd number of them
+  float norm_scale, norm_eps;  // X <- u / (norm_scale |u|_F + norm_eps) before the first
+  std::vector<Quintic> iterations;
+  // The norm is that of kernels::NormalizeByGram, with this scale where one singular value is
+  // nearly alone. The first A is the u u^T that gave the norm, divided by the norm's square.
+  bool norm_from_gram = false;
+  float lone_norm_scale = 0;
 };
 
 // Each iteration, rounding A, B and X to bf16:

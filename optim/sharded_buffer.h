@@ -65,7 +65,7 @@ class ShardedBuffer {
   // What is kept for each member: PREFIX/NAME, of one size for all. `own`, this rank's share, holds
   // the members of its chunk in order; it has the same size on all ranks.
   struct Kept {
-    absl::string_view prefix;
+    std::string prefix;
     kernels::Tensor own;
     std::vector<int64_t> (*shape)(const kernels::ParameterSpec&) = StoredShape;
   };

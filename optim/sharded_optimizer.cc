@@ -105,7 +105,7 @@ absl::Status ShardedOptimizer::Step(const StepRates& rates, Tensor guard, Queue&
   CHECK_GE(first, 0) << "step " << rates.step << " after " << updates_ << " steps";
   ABSL_RETURN_IF_ERROR(FollowTie(rates.tied, queue));
   adam_->SetRates(rates.lr_multiplier, rates.step, first, queue);
-  muon_->SetRates(rates.lr_multiplier, rates.momentum, queue);
+  muon_->SetRates(rates.lr_multiplier, rates.momentum, rates.step, queue);
   const StepKind kind = KindOfStep(layout_, rates.step, rates.tied);
   const auto ran = recordings_.find(kind);
   if (recording_enabled_ && ran != recordings_.end() && comm_.size() == 1) {

@@ -37,7 +37,7 @@ namespace optim {
 
 struct StepRates {
   double lr_multiplier = 1;  // the schedule's, on every row's lr
-  double momentum = 0;       // Muon's
+  double momentum = 0;       // of the matrices' rules; see Rails for Anvil's
   int64_t step = 0;          // its index, one more from call to call
   // Whether parameters with ParamRow::tied_to are still the transposes of what they are tied to.
   // Once false, it stays false.

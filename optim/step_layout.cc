@@ -41,14 +41,17 @@ absl::Status CheckGroup(const Group& group, const OptimizerConfig& config,
     const ParameterSpec& spec = specs[index];
     const ParamRow& other = config.table[row_of_spec[index]];
     if (other.rule == row.rule && other.comms == row.comms && other.mantissa == row.mantissa &&
+        other.rails == row.rails &&
         (row.rule == Rule::kMuon ||
          (other.moment_dtype == row.moment_dtype && SecondMoments(spec) == SecondMoments(first)))) {
       continue;
     }
     const auto describe = [](const ParamRow& r, const ParameterSpec& s) {
-      return absl::StrCat(s.name, " has ", Name(r.rule), " with ", SecondMoments(s),
-                          " second moments in ", kernels::Name(r.moment_dtype), ", ", Name(r.comms),
-                          r.mantissa ? ", with a mantissa" : "");
+      return absl::StrCat(
+          s.name, " has ", Name(r.rule), " with ", SecondMoments(s), " second moments in ",
+          kernels::Name(r.moment_dtype), ", ", Name(r.comms), r.mantissa ? ", with a mantissa" : "",
+          r.rule == Rule::kAnvil ? absl::StrCat(", rails engaged from step ", r.rails.engaged_from)
+                                 : "");
     };
     return absl::InvalidArgumentError(absl::StrCat(
         "optimizer: group ", group.name, ": ", describe(row, first), ", ", describe(other, spec),

@@ -64,8 +64,8 @@ struct StepLayout {
 };
 
 // InvalidArgument: see RowsOfSpecs; or a group whose members do not agree on the rule, on comms, on
-// having a mantissa or, being NorMuon's, on the dtype and number of their second moments, which
-// share memory; or a group of several labels in a step of three phases.
+// having a mantissa, on their rails or, being NorMuon's or Anvil's, on the dtype and number of
+// their second moments, which share memory; or a group of several labels in a step of three phases.
 absl::StatusOr<StepLayout> PlanStep(const OptimizerConfig& config,
                                     const std::vector<kernels::ParameterSpec>& specs);
 

@@ -78,6 +78,19 @@ void DescribeGroup(const Group& group, const BufferLayout& buffer,
   }
 }
 
+// "NorMuon", or several.
+std::string MatrixRules(const OptimizerConfig& config) {
+  std::string rules;
+  const std::pair<Rule, const char*> names[] = {
+      {Rule::kMuon, "Muon"}, {Rule::kNorMuon, "NorMuon"}, {Rule::kAnvil, "Anvil"}};
+  for (const auto& [rule, name] : names) {
+    const bool used = std::any_of(config.table.begin(), config.table.end(),
+                                  [rule = rule](const ParamRow& row) { return row.rule == rule; });
+    if (used) absl::StrAppend(&rules, rules.empty() ? "" : " and ", name);
+  }
+  return rules.empty() ? "No matrices" : rules;
+}
+
 bool SameSchedule(const StepLayout& layout, const StepKind& a, const StepKind& b) {
   const std::vector<ScheduleEntry> one = MakeSchedule(layout, a), two = MakeSchedule(layout, b);
   return std::equal(one.begin(), one.end(), two.begin(), two.end(),
@@ -157,9 +170,7 @@ std::string DescribeStep(const StepLayout& layout, const OptimizerConfig& config
   std::string out = absl::StrCat("Adam, ", layout.adam.size(), " parameters over ", ranks,
                                  " ranks, in processing order\n");
   DescribeAdam(layout, config, specs, ranks, &out);
-  const bool normuon = std::any_of(config.table.begin(), config.table.end(),
-                                   [](const auto& row) { return row.rule == Rule::kNorMuon; });
-  absl::StrAppend(&out, normuon ? "NorMuon, " : "Muon, ", config.orthogonalizer, ", ",
+  absl::StrAppend(&out, MatrixRules(config), ", ", config.orthogonalizer, ", ",
                   layout.groups.size(), " groups by ", Name(layout.grouping), "\n");
   for (size_t i = 0; i < layout.groups.size(); ++i) {
     DescribeGroup(layout.groups[i], layout.muon[i], specs, ranks, &out);

@@ -18,6 +18,27 @@ absl::Status BadRow(const ParamRow& row, const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat("param table: label ", row.label, ": ", what));
 }
 
+bool IsBeta(double value) { return value >= 0 && value < 1; }  // false for NaN
+
+absl::Status CheckRails(const ParamRow& row) {
+  const Rails& rails = row.rails;
+  if (row.rule != Rule::kAnvil) {
+    return rails == Rails{} ? absl::OkStatus() : BadRow(row, "rails are for anvil");
+  }
+  if (!row.mantissa || !row.cautious_decay) {
+    return BadRow(row, "anvil needs a mantissa and cautious_decay");
+  }
+  if (!IsBeta(rails.slow_beta) || !IsBeta(rails.fast_beta) ||
+      !(rails.fast_weight >= 0 && rails.fast_weight <= 1) || rails.engaged_from < 0) {
+    return BadRow(row, absl::StrCat("rails have slow_beta ", rails.slow_beta, ", fast_beta ",
+                                    rails.fast_beta, ", fast_weight ", rails.fast_weight,
+                                    " and engaged_from ", rails.engaged_from,
+                                    "; betas must lie in [0, 1), the weight in [0, 1], the step at "
+                                    "0 or above"));
+  }
+  return absl::OkStatus();
+}
+
 // Fields that go together.
 absl::Status CheckFields(const ParamRow& row) {
   const bool adam = row.rule == Rule::kAdam;
@@ -36,7 +57,7 @@ absl::Status CheckFields(const ParamRow& row) {
   if (!adam && row.cautious_decay && !row.decay_times_lr) {
     return BadRow(row, "cautious_decay needs decay_times_lr");
   }
-  return absl::OkStatus();
+  return CheckRails(row);
 }
 
 // Of the row's parameters, if it has any: each suffix fits some, and none is fitted by two.
