@@ -44,7 +44,7 @@ absl::StatusOr<TrainConfig> ConfigFromFlags() {
                                    PaddedVocab(data::kGpt2Vocabulary)));
   sched::Schedules& schedules = config.recipe.schedules;
   if (absl::GetFlag(FLAGS_steps) > 0) {
-    schedules = sched::Rescaled(schedules, absl::GetFlag(FLAGS_steps));
+    Rescale(&config.recipe, absl::GetFlag(FLAGS_steps));
   }
   const int64_t batch_tokens = absl::GetFlag(FLAGS_batch_tokens);
   if (batch_tokens > 0) {

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "tools/recipes/anvil.h"
 #include "tools/recipes/fix_muon_lr.h"
 #include "tools/recipes/muon_custom_sizing.h"
 #include "tools/recipes/record7.h"
@@ -23,6 +24,8 @@ constexpr Row kRecipes[] = {
     {"muon_custom_sizing", "demo", MuonCustomSizingDemo},
     {"fix_muon_lr", "full", FixMuonLR},
     {"fix_muon_lr", "demo", FixMuonLRDemo},
+    {"anvil", "full", Anvil},
+    {"anvil", "demo", AnvilDemo},
     {"record7", "full", Record7},
     {"record7", "demo", Record7Demo},
 };
@@ -54,6 +57,14 @@ absl::StatusOr<Recipe> FindRecipe(absl::string_view record, absl::string_view pr
   }
   return absl::InvalidArgumentError(
       absl::StrCat("--preset=", preset, ": no such preset; there is full, demo"));
+}
+
+void Rescale(Recipe* recipe, int64_t total_steps) {
+  const int64_t old_total = recipe->schedules.run.total();
+  for (optim::ParamRow& row : recipe->optimizer.table) {
+    row.rails.engaged_from = sched::ScaledSteps(row.rails.engaged_from, old_total, total_steps);
+  }
+  recipe->schedules = sched::Rescaled(recipe->schedules, total_steps);
 }
 
 int64_t PaddedVocab(int64_t ids) { return (ids + 127) / 128 * 128; }

@@ -78,7 +78,7 @@ TEST_P(DemoTest, IsTheSameRecipe) {
 
 INSTANTIATE_TEST_SUITE_P(Records, DemoTest,
                          testing::Values("unified_optimizers", "muon_custom_sizing", "fix_muon_lr",
-                                         "record7"));
+                                         "anvil", "record7"));
 
 Recipe RecordB() { return FindRecipe("fix_muon_lr", "full", 50304).value(); }
 
@@ -262,6 +262,83 @@ TEST(RecordC, UO_27_UO_29_RatesAndRules) {
   }
 }
 
+Recipe Mainline() { return FindRecipe("anvil", "full", 50304).value(); }
+
+TEST(Anvil, AN_01_AN_27_AN_39_StepsStagesAndTokens) {
+  const sched::Schedules schedules = Mainline().schedules;
+  ASSERT_TRUE(sched::Validate(schedules).ok()) << sched::Validate(schedules);
+  EXPECT_EQ(schedules.run.total(), 1194);
+  std::vector<int64_t> batches;
+  for (const sched::BatchStart& start : sched::BatchStarts(schedules.batch, schedules.run)) {
+    batches.push_back(start.first_step);
+  }
+  EXPECT_EQ(batches, (std::vector<int64_t>{0, 320, 681, 1107, 1174}));
+  EXPECT_EQ(sched::WindowChanges(schedules.window, schedules.run),
+            (std::vector<int64_t>{320, 681, 1174, 1194}));
+  EXPECT_EQ(sched::LastTiedStep(schedules.tying, schedules.run), 1175);
+  EXPECT_EQ(sched::TrainingTokens(schedules.batch, schedules.run), 328'663'040);
+  EXPECT_NEAR(sched::PlanStep(schedules, 320).lr_multiplier, 1.408383, 5.1e-7);
+  EXPECT_NEAR(sched::PlanStep(schedules, 1193).momentum, 0.8516, 1e-12);
+}
+
+const kernels::ParameterSpec& SpecOf(const std::vector<kernels::ParameterSpec>& specs,
+                                     const std::string& label) {
+  return *std::find_if(specs.begin(), specs.end(), [&](const auto& s) { return s.label == label; });
+}
+
+// The rates of step 600, of which the facts take the multiplier with six decimals; and what is
+// frozen: the slot behind the layers.
+TEST(Anvil, AN_13_AN_17_Rates) {
+  const Recipe recipe = Mainline();
+  const std::vector<kernels::ParameterSpec> specs = model::ParameterSpecs(recipe.model);
+  const double multiplier = sched::PlanStep(recipe.schedules, 600).lr_multiplier;
+  const optim::ParamRow &attn = recipe.optimizer.table[0], &mlp = recipe.optimizer.table[1];
+  ASSERT_EQ(attn.label, "attn");
+  ASSERT_EQ(mlp.label, "mlp");
+  const auto rates = [&](const optim::ParamRow& row, int64_t matrix) {
+    return optim::MuonRates(row, SpecOf(specs, row.label), multiplier, matrix);
+  };
+  EXPECT_NEAR(rates(attn, 0).decay, 0.05407766, 3e-8);
+  EXPECT_NEAR(rates(attn, 0).step, 0.02403452, 3e-8);
+  EXPECT_NEAR(rates(mlp, 0).step, 0.04602260, 3e-8);
+  EXPECT_NEAR(rates(mlp, 1).step, 0.09204519, 3e-8);
+  for (int64_t matrix = 0; matrix < 24; ++matrix) {
+    EXPECT_EQ(rates(mlp, matrix).step == 0, matrix >= 22) << matrix;
+  }
+}
+
+// A weight without gradient: its slow rail stays zero, so its gate is open.
+TEST(Anvil, AN_15_UnreadRowsShrink) {
+  const Recipe recipe = Mainline();
+  const std::vector<kernels::ParameterSpec> specs = model::ParameterSpecs(recipe.model);
+  const optim::ParamRow& attn = recipe.optimizer.table[0];
+  double left = 1;
+  for (int64_t step = 0; step < 1194; ++step) {
+    const optim::Rates rates = optim::MuonRates(
+        attn, SpecOf(specs, "attn"), sched::PlanStep(recipe.schedules, step).lr_multiplier, 0);
+    left *= 1 - rates.decay * rates.step;
+  }
+  EXPECT_NEAR(left, 0.279839, 5.1e-7);
+}
+
+TEST(Anvil, AN_04_RailsEngageInProportion) {
+  Recipe recipe = Mainline();
+  for (int row : {0, 1}) EXPECT_EQ(recipe.optimizer.table[row].rails.engaged_from, 514);
+  Rescale(&recipe, 40);
+  EXPECT_EQ(recipe.schedules.run.total(), 40);
+  for (int row : {0, 1}) EXPECT_EQ(recipe.optimizer.table[row].rails.engaged_from, 17);
+  const Recipe demo = FindRecipe("anvil", "demo", 384).value();
+  EXPECT_EQ(demo.optimizer.table[0].rails.engaged_from, 17);
+}
+
+TEST(Anvil, EveryLabelIsInBothOrders) {
+  const Recipe recipe = Mainline();
+  const auto layout = optim::PlanStep(recipe.optimizer, model::ParameterSpecs(recipe.model));
+  ASSERT_TRUE(layout.ok()) << layout.status();
+  EXPECT_EQ(recipe.optimizer.work_order.back(), "mlp");
+  EXPECT_EQ(recipe.optimizer.orthogonalizer, "anvil_cascade");
+}
+
 Recipe Track2() { return FindRecipe("record7", "full", 50304).value(); }
 
 TEST(Track2, T2_01_T2_02_T2_36_ParametersAndOwners) {
@@ -330,7 +407,7 @@ TEST(Track2, T2_27_Rates) {
 TEST(Recipe, UnknownNamesAreAnsweredWithTheKnownOnes) {
   const absl::Status record = FindRecipe("muon", "full", 128).status();
   EXPECT_NE(record.message().find(
-                "there is unified_optimizers, muon_custom_sizing, fix_muon_lr, record7"),
+                "there is unified_optimizers, muon_custom_sizing, fix_muon_lr, anvil, record7"),
             absl::string_view::npos)
       << record;
   const absl::Status preset = FindRecipe("muon_custom_sizing", "tiny", 128).status();

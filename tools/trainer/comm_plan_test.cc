@@ -101,7 +101,7 @@ TEST(CommPlan, ReplicatedAndNotDue) {
 // All records on many links: what comm_plan.h promises.
 TEST(CommPlan, ExposedFallsWithBandwidthToNothing) {
   for (const char* record :
-       {"muon_custom_sizing", "fix_muon_lr", "unified_optimizers", "record7"}) {
+       {"muon_custom_sizing", "fix_muon_lr", "unified_optimizers", "anvil", "record7"}) {
     const absl::StatusOr<Recipe> recipe = FindRecipe(record, "full", 50304);
     ASSERT_TRUE(recipe.ok()) << recipe.status();
     const absl::StatusOr<optim::StepLayout> layout =

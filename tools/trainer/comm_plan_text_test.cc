@@ -41,7 +41,7 @@ double Exposed(const std::string& text) {
 
 TEST(CommPlanText, SixtyFourRanksOfEveryRecord) {
   for (const char* record :
-       {"muon_custom_sizing", "fix_muon_lr", "unified_optimizers", "record7"}) {
+       {"muon_custom_sizing", "fix_muon_lr", "unified_optimizers", "anvil", "record7"}) {
     const absl::StatusOr<std::string> slow = CommPlanText(Full(record), AtRate(64, 100));
     ASSERT_TRUE(slow.ok()) << slow.status();
     EXPECT_TRUE(absl::StrContains(*slow, "on 64 ranks")) << *slow;
@@ -67,7 +67,7 @@ TEST(CommPlanText, UnequalSlotsWait) {
 // From a real run's trace, of two ranks, for others.
 TEST(CommPlanText, FromATracesPhases) {
   for (const char* record :
-       {"muon_custom_sizing", "fix_muon_lr", "unified_optimizers", "record7"}) {
+       {"muon_custom_sizing", "fix_muon_lr", "unified_optimizers", "anvil", "record7"}) {
     const std::string folder = FreshFolder(std::string("comm_plan_") + record);
     TrainConfig config = TestConfig(folder, 4, {}, record);
     config.deterministic = false;

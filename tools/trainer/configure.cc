@@ -135,7 +135,7 @@ absl::StatusOr<OnNonFinite> ParseOnNonFinite(const std::string& value) {
 // The recipe with the flags' numbers in place of its own.
 absl::Status Override(const TrackFlags& flags, Recipe* recipe) {
   sched::Schedules& schedules = recipe->schedules;
-  if (flags.steps >= 0) schedules = sched::Rescaled(schedules, flags.steps);
+  if (flags.steps >= 0) Rescale(recipe, flags.steps);
   if (flags.schedule_extension == "legacy") {
     if (schedules.learning_rate.stage_factors.size() > 1) {
       return absl::InvalidArgumentError(

@@ -51,7 +51,8 @@ inline std::vector<uint16_t> SyntheticTokens(int64_t count, uint32_t seed) {
 
 // Every record of both tracks, for suites of whole runs, and the names of their tests.
 inline auto AllRecords() {
-  return testing::Values("muon_custom_sizing", "fix_muon_lr", "unified_optimizers", "record7");
+  return testing::Values("muon_custom_sizing", "fix_muon_lr", "unified_optimizers", "anvil",
+                         "record7");
 }
 inline std::string RecordName(const testing::TestParamInfo<const char*>& record) {
   return record.param;
@@ -80,9 +81,9 @@ inline TrainConfig TestConfig(const std::string& folder, int64_t steps, TestWidt
   model.mlp_dim = 4 * width.dim();
   const absl::Status valid = model::Validate(model);
   CHECK(valid.ok()) << valid;
-  config.recipe.schedules = sched::Rescaled(config.recipe.schedules, steps);
+  Rescale(&config.recipe, steps);
   config.recipe.schedules.rotary.head_dim = static_cast<int>(width.head_dim);
-  // Stages have 16, 32 and 48 tokens a slot.
+  // Stages have 16, 32, 48, ... tokens a slot.
   std::vector<sched::BatchStage>& stages = config.recipe.schedules.batch.stages;
   for (size_t i = 0; i < stages.size(); ++i) {
     const int64_t tokens = stages.size() == 1 ? kTestSlotTokens : 16 * static_cast<int64_t>(i + 1);
