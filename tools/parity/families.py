@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 
+import anvil_optimizer
+import anvil_schedule
 import record7_model
 import record7_optimizer
 import record7_schedule
@@ -39,6 +41,9 @@ LAYERED = Family(record_model.RecordModel, record_optimizer.RecordOptimizer,
                  record_schedule.Schedule, record_weights.initial_weights)
 UNIFIED = Family(unified_model.UnifiedModel, unified_optimizer.UnifiedOptimizer,
                  unified_schedule.UnifiedSchedule, unified_weights.initial_weights)
+ANVIL = Family(unified_model.UnifiedModel, anvil_optimizer.AnvilOptimizer,
+               anvil_schedule.AnvilSchedule, unified_weights.initial_weights,
+               sizes=(50304, 768, 6, 2816))
 RECORD7 = Family(record7_model.Record7Model, record7_optimizer.Record7Optimizer,
                  record7_schedule.Record7Schedule, record7_weights.initial_weights,
                  shard_batches.stream_batches, record7_weights.is_bf16, (50304, 1024, 8, 4096))
@@ -47,4 +52,6 @@ RECORD7 = Family(record7_model.Record7Model, record7_optimizer.Record7Optimizer,
 def family_of(record: str) -> Family:
     if isinstance(RECORDS[record], StreamRecord):
         return RECORD7
+    if record == "anvil":
+        return ANVIL
     return UNIFIED if isinstance(RECORDS[record], UnifiedRecord) else LAYERED

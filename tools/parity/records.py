@@ -59,5 +59,8 @@ RECORDS = {
     "unified_optimizers": UnifiedRecord(
         scheduled=1725, extension=40, momentum_cooldown=50,
         batch_tokens=(131072, 262144, 393216)),
+    "anvil": UnifiedRecord(
+        scheduled=1174, extension=20, momentum_cooldown=50,
+        batch_tokens=(131072, 262144, 393216)),  # AnvilSchedule has all five
     "record7": StreamRecord(scheduled=6450, batch_tokens=524288, heads=8, slot_tokens=65536),
 }

@@ -5,8 +5,8 @@
     torch_record.py update --init F --grads DUMP --out OUT [--device cuda] [--newton_schulz f64]
     torch_record.py train  --init F | --seed S  --train_files GLOBS --steps N --metrics OUT
 
-Each takes --record muon_custom_sizing (the default), fix_muon_lr, unified_optimizers or record7
-(track 2). DUMP is a file of //tools/parity:dump_step: global batches and our gradients of them.
+Each takes --record muon_custom_sizing (the default), fix_muon_lr, unified_optimizers, anvil or
+record7 (track 2). DUMP is a file of //tools/parity:dump_step: global batches and our gradients of them.
 Gradients in files are sums over slots of the gradients of summed losses; the optimizers divide by
 the slots.
 """

@@ -78,6 +78,8 @@ def upper_half(p: torch.Tensor) -> torch.Tensor:
 class UnifiedOptimizer:
     """Weights are f32 tensors; those that the record stores in bf16 hold bf16 values."""
 
+    ADAM = ADAM
+
     def __init__(self, weights: Weights, record: UnifiedRecord) -> None:
         self.w = weights
         self.record = record
@@ -101,14 +103,14 @@ class UnifiedOptimizer:
         if step % 2 == 1:
             self._adam_step(lr_multiplier, tied)
         for name in ("attn_bank", "mlp_bank"):
-            self._normuon(name, gradients[name], lr_multiplier, momentum)
+            self._matrices(name, gradients[name], lr_multiplier, momentum)
 
     def _adam_step(self, lr_multiplier: float, tied: bool) -> None:
         sums, self.pending = self.pending, {}
         if tied:
             sums[HEAD] = sums[HEAD] + sums.pop(EMBED).T
         for name, g in sums.items():
-            lr_factor, decay_factor, beta1, beta2 = ADAM[name]
+            lr_factor, decay_factor, beta1, beta2 = self.ADAM[name]
             self.updates[name] += 1
             lr = ADAM_LR * lr_factor * lr_multiplier
             p = cautious_adam(self.w[name], bf16_values(g) if is_bf16(name) else g, self.m[name],
@@ -124,8 +126,9 @@ class UnifiedOptimizer:
             state[EMBED].copy_(state[HEAD].T)
         self.updates[EMBED] = self.updates[HEAD]
 
-    def _normuon(self, name: str, gradient: torch.Tensor, lr_multiplier: float,
-                 momentum: float) -> None:
+    def _matrices(self, name: str, gradient: torch.Tensor, lr_multiplier: float,
+                  momentum: float) -> None:
+        """NorMuon."""
         w, columns = self.w[name], self.w[name].shape[-1]
         g = bf16_values(gradient)
         m = self.m[name].lerp_(g, 1 - momentum)
