@@ -17,9 +17,15 @@ fail() {
 }
 # expect TEXT: in what the run said on standard error.
 expect() { grep -qF -- "$1" err || fail "no \"$1\""; }
+# Nothing of an earlier run is left, whose log await would read until the next one begins its own.
+fresh() {
+  rm -rf run
+  : > out
+  : > err
+}
 # begin FLAGS...: a run in the background. This script itself may have been started under nohup.
 begin() {
-  rm -rf run
+  fresh
   env --default-signal=HUP "$track1" "${small[@]}" --out_dir=run "$@" > out 2> err &
   child=$!
 }
@@ -100,7 +106,7 @@ saved > step
 passed "SIGHUP twice"
 
 # Under nohup it goes on.
-rm -rf run
+fresh
 (trap '' HUP; exec "$track1" "${small[@]}" --out_dir=run --steps=1000 > out 2> err) &
 child=$!
 await '^step:1/'
