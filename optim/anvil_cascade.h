@@ -11,8 +11,8 @@ namespace optim {
 // the first Gram matrix, which is then rescaled instead of computed again.
 //
 // Above 0.952396 the polynomials leave the band at once (23 at 0.9525, 1e20 at 0.9535), and a
-// matrix of rank one has its singular value at 0.952381: roundings to bf16 would send nearly half
-// of such matrices to 1e20 or to infinity. So where one singular value is nearly alone
+// matrix of rank one has its singular value at 0.952381: roundings to bf16 throw a third or more of
+// such matrices out of the band, some to NaN. So where one singular value is nearly alone
 // (kernels::NormalizeByGram, from 0.985 of the norm on) the margin is 1.1, which the band bears as
 // well; ANVIL itself has 1.05 there too. In bf16 all singular values above 0.003 of the norm end in
 // [0.98, 1.02].
