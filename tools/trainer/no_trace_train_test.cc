@@ -27,13 +27,6 @@ std::vector<std::string> TrainingLosses(const TestRun& run) {
   return losses;
 }
 
-// The line "token stream: ...".
-std::string StreamOf(const TestRun& run) {
-  const size_t begin = run.log.find("token stream: ");
-  CHECK(begin != std::string::npos) << run.log;
-  return run.log.substr(begin, run.log.find('\n', begin) - begin);
-}
-
 class NoTraceTest : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Records, NoTraceTest, AllRecords(), RecordName);
 

@@ -121,6 +121,15 @@ TEST(NonFinite, N4_AStepLeavesTheWeights) {
     EXPECT_TRUE(absl::StrContains(status.message(), "the loss of slot 0 is nan; gradient of "))
         << status;
     EXPECT_TRUE(LoadCheckpoint(StepFolder(config, 0))->model.tensors == init.tensors);
+
+    // Gone on from there, that step's tokens are read again, and counted once.
+    config.on_nonfinite = OnNonFinite::kSkip;
+    config.resume = true;
+    const std::string resumed = StreamOf(RunTraining(config));
+    config.resume = false;
+    config.out_dir.clear();
+    EXPECT_EQ(StreamOf(RunTraining(config)), resumed);
+    config.on_nonfinite = OnNonFinite::kStop;
   }
 }
 

@@ -193,8 +193,9 @@ absl::Status RankTrainer::Step(const sched::StepPlan& plan) {
 
   // Forward and backward of this rank's slots.
   trace_.Phase("forward+backward");
+  uint64_t stream_hash = 0;
   for (int slot = memory_->run.begin; slot < memory_->run.end; ++slot) {
-    own_stream_hash_ += data::HashOfSlot(step_, slot, batch->slots[slot]);
+    stream_hash += data::HashOfSlot(step_, slot, batch->slots[slot]);
   }
   memory_->optimizer->ClearGradients(queue_);
   memory_->passes->Run(*batch, plan, memory_->weights->parameters(), memory_->losses, queue_);
@@ -214,6 +215,7 @@ absl::Status RankTrainer::Step(const sched::StepPlan& plan) {
 
   in_flight_.push_back({.step = step_,
                         .plan = plan,
+                        .stream_hash = stream_hash,
                         .losses = queue_.StartDownload(memory_->all_losses),
                         .found = queue_.StartDownload(memory_->optimizer->found())});
   ++step_;
@@ -265,8 +267,11 @@ absl::Status RankTrainer::FinishStep(const StepInFlight& step) {
   train_ms_ += step_ms;
   if (fault.has_value()) {
     const bool skips = config_.on_nonfinite == OnNonFinite::kSkip && !fault->in_weights;
-    return skips ? SkipStep(step, *fault) : StopAtFault(step, *fault);
+    if (!skips) return StopAtFault(step, *fault);
   }
+  // Not of a step at which the run stops: what goes on from before it reads its tokens again.
+  own_stream_hash_ += step.stream_hash;
+  if (fault.has_value()) return SkipStep(step, *fault);
   skipped_in_a_row_ = 0;
   tokens_ += step.plan.batch_tokens;
   if (step.plan.batch_tokens != tuned_tokens_) {

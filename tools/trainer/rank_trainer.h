@@ -69,6 +69,7 @@ class RankTrainer {
   struct StepInFlight {
     int64_t step = 0;  // updates before it
     sched::StepPlan plan;
+    uint64_t stream_hash = 0;                   // of this rank's slots
     std::unique_ptr<kernels::Readback> losses;  // memory_->all_losses
     std::unique_ptr<kernels::Readback> found;   // ShardedOptimizer::found()
   };
@@ -121,7 +122,7 @@ class RankTrainer {
   int64_t tokens_ = 0;                                 // trained on
   double train_ms_ = 0;
   double val_loss_ = 0;
-  uint64_t own_stream_hash_ = 0;  // of this rank's slots since the latest AgreeOnStream
+  uint64_t own_stream_hash_ = 0;  // of this rank's finished steps since the latest AgreeOnStream
   uint64_t stream_hash_ = 0;      // of all ranks' up to then: see data::HashOfSlot
   int64_t skipped_ = 0;           // steps left out, of all of the run
   int skipped_in_a_row_ = 0;

@@ -165,6 +165,13 @@ inline TestRun RunTraining(const TrainConfig& config, RunTrace* trace = nullptr)
   return run;
 }
 
+// The line "token stream: ...".
+inline std::string StreamOf(const TestRun& run) {
+  const size_t begin = run.log.find("token stream: ");
+  CHECK(begin != std::string::npos) << run.log;
+  return run.log.substr(begin, run.log.find('\n', begin) - begin);
+}
+
 }  // namespace tools
 
 #endif  // TOOLS_TRAINER_TEST_RUN_H_
