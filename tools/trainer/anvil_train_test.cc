@@ -35,10 +35,6 @@ TrainConfig AnvilTest(const std::string& name) {
   return config;
 }
 
-std::string StepFolder(const TrainConfig& config, int64_t step) {
-  return absl::StrCat(config.checkpoint_root(), step < 10 ? "/step-0000000" : "/step-000000", step);
-}
-
 double LossOf(const std::string& line) {
   const size_t at = line.find("loss\":");
   CHECK(at != std::string::npos) << line;
@@ -60,25 +56,7 @@ TEST(AnvilTrain, LearnsAndRepeatsBitForBit) {
 // The same run cut before, at and after each change, and gone on with on other ranks.
 TEST(AnvilTrain, AN_04_ResumesAcrossEveryChange) {
   TrainConfig config = AnvilTest("anvil_resume");
-  const std::string folder = fs::path(config.metrics).parent_path();
-  config.out_dir = folder + "/out";
-  config.checkpoint_every = 1;
-  const TestRun whole = RunTraining(config);
-  ASSERT_TRUE(whole.status.ok()) << whole.status;
-  const std::string kept = folder + "/kept";
-  fs::rename(config.checkpoint_root(), kept);
-  config.resume = true;
-  config.checkpoint_every = 0;
-  for (const int64_t step : {1, 5, 9, 10, 12, 17, 18, 20, 21}) {
-    const std::string name = fs::path(StepFolder(config, step)).filename();
-    fs::remove_all(config.checkpoint_root());
-    fs::create_directories(config.checkpoint_root());
-    fs::copy(kept + "/" + name, StepFolder(config, step), fs::copy_options::recursive);
-    config.world_size = step % 3 == 0 ? 3 : 1;
-    const TestRun rest = RunTraining(config);
-    ASSERT_TRUE(rest.status.ok()) << step << ": " << rest.status;
-    EXPECT_TRUE(rest.weights == whole.weights) << step;
-  }
+  ExpectResumesAt(config, {1, 5, 9, 10, 12, 17, 18, 20, 21});
 }
 
 // The slot of the MLP bank behind the layers keeps its bits for the whole run; the others do not.

@@ -2,7 +2,6 @@
 // of any number of ranks.
 #include <algorithm>
 #include <filesystem>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -87,34 +86,11 @@ TEST_P(NoTraceTest, TheTokenStreamIsTheSameForAnyRanks) {
 TEST_P(NoTraceTest, S7_ResumesWhereAStageBegins) {
   TrainConfig config =
       TestConfig(FreshFolder(absl::StrCat("stage_", GetParam())), kSteps, {}, GetParam());
-  config.out_dir = testing::TempDir() + "/stage_out_" + GetParam();
-  std::filesystem::remove_all(config.out_dir);
-  config.checkpoint_every = 1;
-  const TestRun unbroken = RunTraining(config);
-  ASSERT_TRUE(unbroken.status.ok()) << unbroken.status;
-  const std::string last = absl::StrCat(config.checkpoint_root(), "/step-0000000", kSteps);
-  const Checkpoint want = *LoadCheckpoint(last);
-  const std::vector<std::string> losses = TrainingLosses(unbroken);
-
   std::vector<int64_t> places = {kSteps / 2};
   for (const data::LoaderStage& stage : config.loader_stages()) {
     if (stage.first_step > 1) places.insert(places.end(), {stage.first_step, stage.first_step - 1});
   }
-  std::sort(places.begin(), places.end(), std::greater<>());
-  config.resume = true;
-  for (const int64_t place : places) {
-    for (int64_t step = place + 1; step <= kSteps; ++step) {
-      std::filesystem::remove_all(absl::StrCat(config.checkpoint_root(), "/step-0000000", step));
-    }
-    const TestRun resumed = RunTraining(config);
-    ASSERT_TRUE(resumed.status.ok()) << resumed.status;
-    EXPECT_EQ(TrainingLosses(resumed),
-              std::vector<std::string>(losses.begin() + place, losses.end()))
-        << "from step " << place;
-    const Checkpoint got = *LoadCheckpoint(last);
-    EXPECT_TRUE(got.model.tensors == want.model.tensors) << "from step " << place;
-    EXPECT_TRUE(got.optimizer.tensors == want.optimizer.tensors) << "from step " << place;
-  }
+  ExpectResumesAt(config, places);
 }
 
 }  // namespace

@@ -19,10 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string StepFolder(const TrainConfig& config, int64_t step) {
-  return absl::StrCat(config.checkpoint_root(), "/step-0000000", step);
-}
-
 // From element `begin` on, `count` elements become `value`.
 void Set(HostTensor* tensor, int64_t begin, int64_t count, float value) {
   uint32_t bits;

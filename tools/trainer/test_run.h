@@ -15,6 +15,8 @@
 #include "data/shard.h"
 #include "gtest/gtest.h"
 #include "third_party/absl_compat/check.h"
+#include "tools/checkpoint/checkpoint.h"
+#include "tools/checkpoint/checkpoint_folder.h"
 #include "tools/checkpoint/files.h"
 #include "tools/recipes/recipe.h"
 #include "tools/trainer/run_log.h"
@@ -163,6 +165,43 @@ inline TestRun RunTraining(const TrainConfig& config, RunTrace* trace = nullptr)
   std::fclose(printed);
   run.losses = LossesOf(config.metrics);
   return run;
+}
+
+inline std::string StepFolder(const TrainConfig& config, int64_t step) {
+  return CheckpointPath(config.checkpoint_root(), step);
+}
+
+// The run of `config` (deterministic), and from its checkpoint after each of `steps` again, on
+// three ranks after those that three divides: the same losses from there on, weights and moments.
+inline void ExpectResumesAt(TrainConfig config, const std::vector<int64_t>& steps) {
+  namespace fs = std::filesystem;
+  const std::string folder = fs::path(config.metrics).parent_path();
+  config.out_dir = folder + "/out";
+  config.checkpoint_every = 1;
+  const TestRun whole = RunTraining(config);
+  ASSERT_TRUE(whole.status.ok()) << whole.status;
+  const std::string last = StepFolder(config, config.total_steps());
+  const absl::StatusOr<Checkpoint> want = LoadCheckpoint(last);
+  ASSERT_TRUE(want.ok()) << want.status();
+  const std::string kept = folder + "/kept";
+  fs::rename(config.checkpoint_root(), kept);
+  config.resume = true;
+  config.checkpoint_every = 0;
+  for (const int64_t step : steps) {
+    fs::remove_all(config.checkpoint_root());
+    fs::create_directories(config.checkpoint_root());
+    fs::copy(CheckpointPath(kept, step), StepFolder(config, step), fs::copy_options::recursive);
+    config.world_size = step % 3 == 0 ? 3 : 1;
+    const TestRun rest = RunTraining(config);
+    ASSERT_TRUE(rest.status.ok()) << step << ": " << rest.status;
+    EXPECT_TRUE(rest.weights == whole.weights) << step;
+    const int64_t lines = config.total_steps() - step + 1;  // and the last validation
+    EXPECT_EQ(rest.losses, std::vector<std::string>(whole.losses.end() - lines, whole.losses.end()))
+        << step;
+    const absl::StatusOr<Checkpoint> got = LoadCheckpoint(last);
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_TRUE(got->optimizer.tensors == want->optimizer.tensors) << step;
+  }
 }
 
 // The line "token stream: ...".

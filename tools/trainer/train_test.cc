@@ -20,10 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string StepFolder(const TrainConfig& config, int64_t step) {
-  return absl::StrCat(config.checkpoint_root(), "/step-0000000", step);
-}
-
 Checkpoint Load(const std::string& path) {
   absl::StatusOr<Checkpoint> checkpoint = LoadCheckpoint(path);
   CHECK(checkpoint.ok()) << checkpoint.status();
