@@ -66,7 +66,8 @@ MuonPart::Item MuonPart::MakeItem(const BufferLayout& layout,
                                  DType::kU16, {chunk});
   }
   if (rows[0].rule != Rule::kMuon) {
-    const int64_t values = Elements(SecondMomentShape(parameters[layout.members[0]].spec));
+    const int64_t values = Elements(
+        SecondMomentShape(parameters[layout.members[0]].spec, rows[0].second_moment_as_stored));
     item.second_moment_id = plan->Add(
         absl::StrCat(Name(rows[0].rule), ".second_moment/", layout.label), rows[0].moment_dtype,
         {chunk / layout.unit * values / (layout.member_size / layout.unit)});
@@ -85,20 +86,25 @@ std::vector<MuonPart::Run> MuonPart::OwnRuns(const ShardedBuffer& buffer,
   for (int64_t i = 0; i < owned; ++i) {
     const int64_t member = (first + i) / units_of_member;
     const ParameterSpec& spec = buffer.members()[member]->spec;
+    const ParamRow& row = rows[member];
+    const bool as_stored = row.second_moment_as_stored;
     const int64_t batch = spec.matrices / units_of_member;
     const Run next{.begin = i * layout.unit,
                    .batch = 0,
                    .rows = spec.rows,
                    .cols = spec.cols,
-                   .beta2 = rows[member].beta2,
+                   .cautious = row.cautious_decay,
+                   .beta2 = row.beta2,
+                   .moment_floor = row.second_moment_floor,
                    .per_row = SecondMomentPerRow(spec),
-                   .cautious = rows[member].cautious_decay,
-                   .moment = i * Elements(SecondMomentShape(spec)) / units_of_member,
+                   .moment_rows = as_stored ? spec.shape[spec.shape.size() - 2] : spec.rows,
+                   .moment_cols = as_stored ? spec.shape.back() : spec.cols,
+                   .moment = i * Elements(SecondMomentShape(spec, as_stored)) / units_of_member,
                    .rate = static_cast<int64_t>(matrices_.size())};
     if (runs.empty() || !runs.back().GoesWith(next)) runs.push_back(next);
     runs.back().batch += batch;
     const int64_t matrix = (first + i) % units_of_member * batch;
-    for (int64_t j = 0; j < batch; ++j) matrices_.push_back({rows[member], spec, matrix + j});
+    for (int64_t j = 0; j < batch; ++j) matrices_.push_back({row, spec, matrix + j});
   }
   return runs;
 }
@@ -174,13 +180,16 @@ void MuonPart::UpdateRun(const Item& item, const Run& run, Tensor guard, Queue& 
   };
   orthogonalizer_->Orthogonalize(view(direction_), workspace_, view(orthogonal_), queue);
   if (item.second_moment) {
-    const int64_t values = run.per_row ? run.rows : run.cols;
+    const int64_t matrices = run.size() / (run.moment_rows * run.moment_cols);
+    const int64_t values = run.per_row ? run.moment_rows : run.moment_cols;
+    const Tensor o = view(orthogonal_).Reshape({matrices, run.moment_rows, run.moment_cols});
     kernels::NormalizeBySecondMoment(
-        {.o = view(orthogonal_),
-         .w = item.second_moment.Slice(run.moment, run.batch * values).Reshape({run.batch, values}),
+        {.o = o,
+         .w = item.second_moment.Slice(run.moment, matrices * values).Reshape({matrices, values}),
          .guard = guard,
-         .p = view(orthogonal_),
+         .p = o,
          .beta2 = static_cast<float>(run.beta2),
+         .floor = static_cast<float>(run.moment_floor),
          .per_row = run.per_row},
         queue);
   }
@@ -208,8 +217,10 @@ std::vector<ShardedBuffer::Kept> MuonPart::KeptOf(int i) const {
   std::vector<ShardedBuffer::Kept> kept = {{.prefix = "muon.momentum", .own = item.momentum}};
   if (item.slow_rail) kept.push_back({.prefix = rule + ".slow_rail", .own = item.slow_rail});
   if (item.second_moment) {
-    kept.push_back(
-        {.prefix = rule + ".second_moment", .own = item.second_moment, .shape = SecondMomentShape});
+    const auto shape = item.row.second_moment_as_stored
+                           ? [](const ParameterSpec& s) { return SecondMomentShape(s, true); }
+                           : [](const ParameterSpec& s) { return SecondMomentShape(s, false); };
+    kept.push_back({.prefix = rule + ".second_moment", .own = item.second_moment, .shape = shape});
   }
   if (item.mantissa) kept.push_back({.prefix = rule + ".mantissa", .own = item.mantissa});
   return kept;

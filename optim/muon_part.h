@@ -42,15 +42,19 @@ class MuonPart : public UpdatePart {
     int64_t begin = 0;  // first element, in the chunk
     int64_t batch = 0;  // matrices
     int64_t rows = 0, cols = 0;
-    double beta2 = 0;
-    bool per_row = false;  // the second moment
     bool cautious = false;
-    int64_t moment = 0;  // place of the first of its second moments, in the chunk's
+    // Of the second moment. Its matrices are the run's, or as stored.
+    double beta2 = 0;
+    double moment_floor = 0;
+    bool per_row = false;
+    int64_t moment_rows = 0, moment_cols = 0;
+    int64_t moment = 0;  // place of the first value, in the chunk's
     int64_t rate = 0;    // place of the first of its rates in step_rates_ and decay_rates_
     int64_t size() const { return batch * rows * cols; }
     bool GoesWith(const Run& next) const {
-      return rows == next.rows && cols == next.cols && beta2 == next.beta2 &&
-             per_row == next.per_row && cautious == next.cautious;
+      return rows == next.rows && cols == next.cols && cautious == next.cautious &&
+             beta2 == next.beta2 && moment_floor == next.moment_floor && per_row == next.per_row &&
+             moment_rows == next.moment_rows && moment_cols == next.moment_cols;
     }
   };
   struct Item {

@@ -86,9 +86,12 @@ ParamRow RowOf(const ParamRow& row, const ParameterSpec& spec) {
   return own;
 }
 
-std::vector<int64_t> SecondMomentShape(const ParameterSpec& spec) {
-  if (SecondMomentPerRow(spec)) return {spec.matrices, spec.rows, 1};
-  return {spec.matrices, 1, spec.cols};
+std::vector<int64_t> SecondMomentShape(const ParameterSpec& spec, bool as_stored) {
+  const int64_t rows = as_stored ? spec.shape[spec.shape.size() - 2] : spec.rows;
+  const int64_t cols = as_stored ? spec.shape.back() : spec.cols;
+  const int64_t matrices = spec.size() / (rows * cols);
+  if (SecondMomentPerRow(spec)) return {matrices, rows, 1};
+  return {matrices, 1, cols};
 }
 
 Rates AdamRates(const ParamRow& row, double lr_multiplier, int64_t t) {

@@ -75,6 +75,10 @@ struct ParamRow {
   // AdamArgs::cautious. Matrices: SplitMatrixArgs::cautious, which needs `mantissa` too. kAnvil
   // needs both, and its slow rail is SplitMatrixArgs::gate.
   bool cautious_decay = false;
+  // kNorMuon and kAnvil: second moment and kept norm are those of the matrices as stored instead of
+  // the view's, which only the orthogonalisation then has.
+  bool second_moment_as_stored = false;
+  double second_moment_floor = 1e-10;  // SecondMomentArgs::floor
   // Matrices with bf16 weights: the lower 16 bits of f32 weights are kept beside them.
   // Momentum is then f32, the gradient is rounded to bf16.
   bool mantissa = false;
@@ -129,13 +133,13 @@ inline int64_t UpdateNumber(const ParamRow& row, int64_t step, int64_t first) {
 }
 
 // The second moment of kNorMuon and kAnvil: one value for each column (the mean over the rows) of
-// each matrix of the view, or, if the shape as stored has no fewer rows than columns, one for each
-// row.
+// each matrix of the view (or as stored: ParamRow::second_moment_as_stored), or, if the shape as
+// stored has no fewer rows than columns, one for each row.
 inline bool SecondMomentPerRow(const kernels::ParameterSpec& spec) {
   return spec.shape[spec.shape.size() - 2] >= spec.shape.back();
 }
 // [matrices, 1, cols] or [matrices, rows, 1].
-std::vector<int64_t> SecondMomentShape(const kernels::ParameterSpec& spec);
+std::vector<int64_t> SecondMomentShape(const kernels::ParameterSpec& spec, bool as_stored = false);
 
 // The rates of a step for one parameter; `lr_multiplier` is the schedule's.
 struct Rates {

@@ -26,9 +26,9 @@ std::vector<int> InTableOrder(const OptimizerConfig& config, const std::vector<i
   return order;
 }
 
-int64_t SecondMoments(const ParameterSpec& spec) {
+int64_t SecondMoments(const ParamRow& row, const ParameterSpec& spec) {
   int64_t values = 1;
-  for (int64_t dim : SecondMomentShape(spec)) values *= dim;
+  for (int64_t dim : SecondMomentShape(spec, row.second_moment_as_stored)) values *= dim;
   return values;
 }
 
@@ -42,13 +42,13 @@ absl::Status CheckGroup(const Group& group, const OptimizerConfig& config,
     const ParamRow& other = config.table[row_of_spec[index]];
     if (other.rule == row.rule && other.comms == row.comms && other.mantissa == row.mantissa &&
         other.rails == row.rails &&
-        (row.rule == Rule::kMuon ||
-         (other.moment_dtype == row.moment_dtype && SecondMoments(spec) == SecondMoments(first)))) {
+        (row.rule == Rule::kMuon || (other.moment_dtype == row.moment_dtype &&
+                                     SecondMoments(other, spec) == SecondMoments(row, first)))) {
       continue;
     }
     const auto describe = [](const ParamRow& r, const ParameterSpec& s) {
       return absl::StrCat(
-          s.name, " has ", Name(r.rule), " with ", SecondMoments(s), " second moments in ",
+          s.name, " has ", Name(r.rule), " with ", SecondMoments(r, s), " second moments in ",
           kernels::Name(r.moment_dtype), ", ", Name(r.comms), r.mantissa ? ", with a mantissa" : "",
           r.rule == Rule::kAnvil ? absl::StrCat(", rails engaged from step ", r.rails.engaged_from)
                                  : "");
@@ -60,9 +60,10 @@ absl::Status CheckGroup(const Group& group, const OptimizerConfig& config,
   return absl::OkStatus();
 }
 
-// One parameter alone is cut between the matrices of its view.
-int64_t UnitOfGroup(const Group& group, const ParameterSpec& first) {
-  return group.members.size() == 1 ? first.rows * first.cols : first.size();
+// One parameter alone is cut between the matrices of its view, unless they share a second moment.
+int64_t UnitOfGroup(const Group& group, const ParamRow& row, const ParameterSpec& first) {
+  return group.members.size() == 1 && !row.second_moment_as_stored ? first.rows * first.cols
+                                                                   : first.size();
 }
 
 // The buffers of each label of `order`, one after the other.
@@ -126,12 +127,13 @@ absl::StatusOr<StepLayout> PlanStep(const OptimizerConfig& config,
   for (const Group& group : layout.groups) {
     ABSL_RETURN_IF_ERROR(CheckGroup(group, config, layout.row_of_spec, specs));
     const ParameterSpec& first = specs[group.members[0]];
+    const ParamRow& row = config.table[layout.row_of_spec[group.members[0]]];
     layout.muon.push_back({.label = group.name,
                            .members = group.members,
                            .dtype = first.dtype,
                            .member_size = first.size(),
-                           .unit = UnitOfGroup(group, first),
-                           .comms = config.table[layout.row_of_spec[group.members[0]]].comms});
+                           .unit = UnitOfGroup(group, row, first),
+                           .comms = row.comms});
   }
   if (!config.scatter_order.empty()) {
     ABSL_ASSIGN_OR_RETURN(layout.launch_order, BuffersInOrder(layout, config.scatter_order, specs));

@@ -48,6 +48,13 @@ absl::Status CheckFields(const ParamRow& row) {
   if (adam && (row.mantissa || row.aspect_of_view || !row.matrix_lr_mul.empty())) {
     return BadRow(row, "mantissa, aspect_of_view and matrix_lr_mul are not for adam");
   }
+  if (row.second_moment_as_stored && (adam || row.rule == Rule::kMuon)) {
+    return BadRow(row, absl::StrCat("second_moment_as_stored is not for ", Name(row.rule)));
+  }
+  if (!(row.second_moment_floor > 0)) {
+    return BadRow(row, absl::StrCat("second_moment_floor is ", row.second_moment_floor,
+                                    "; it must be positive"));
+  }
   if (!adam && row.eps_in_bias_correction) {
     return BadRow(row, "eps_in_bias_correction is for adam");
   }

@@ -235,7 +235,7 @@ void UpdateSecondMoment(const SecondMomentArgs& args, int64_t matrix, float* sum
     const float old = Get(args.w, at);
     const float now = old + rest * (sums[i] / averaged - old);
     Put(args.w, at, now);
-    const float inverse = 1.0f / std::max(now, 1e-10f);
+    const float inverse = 1.0f / std::max(now, args.floor);
     squares += sums[i];
     scaled += sums[i] * inverse;
     sums[i] = std::sqrt(inverse);

@@ -317,6 +317,20 @@ TEST(Optimizer, T1_36_SecondMomentOfZero) {
   for (double value : w.ToDouble()) EXPECT_EQ(value, 0.0);
 }
 
+// A second moment of 5e-14 counts as the floor of 1e-10, and only with a lower one its column
+// becomes as strong as the other.
+TEST(Optimizer, SecondMomentFloor) {
+  for (float floor : {1e-10f, 1e-20f}) {
+    const HostTensor o(DType::kBF16, {1, 1, 2}), w(DType::kF32, {1, 2}), p(DType::kBF16, {1, 1, 2});
+    o.Set({1, 1e-6});
+    NormalizeBySecondMoment({.o = o, .w = w, .p = p, .beta2 = 0.95f, .floor = floor},
+                            *MakeCpuQueue(1));
+    const std::vector<double> got = p.ToDouble();
+    const double want = floor == 1e-10f ? 1e-6 * 1e5 * std::sqrt(0.05) : 1;
+    EXPECT_NEAR(got[1] / got[0], want, 0.01 * want) << floor;
+  }
+}
+
 TEST(Optimizer, ZeroGuardKeepsTheSecondMoment) {
   const HostTensor o = RandomTensor(DType::kBF16, {2, 6, 12}, 1), guard(DType::kI32, {1});
   for (DType dtype : {DType::kF32, DType::kBF16}) {

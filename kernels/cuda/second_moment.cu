@@ -95,7 +95,7 @@ __device__ __forceinline__ void Store(BF16* w, float x) { *w = Round(x); }
 constexpr int kFactorThreads = 512;
 template <typename W>
 __global__ void __launch_bounds__(kFactorThreads)
-    Factors(const float* partial, int tiles, int64_t count, float averaged, float rest,
+    Factors(const float* partial, int tiles, int64_t count, float averaged, float rest, float floor,
             const int32_t* guard, W* w, float* factor) {
   __shared__ float shared[kFactorThreads / kWarp];
   if (IsOff(guard)) return;
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(kFactorThreads)
     const float old = Load(w + i);
     const float now = __fmaf_rn(rest, __fsub_rn(__fdiv_rn(sum, averaged), old), old);
     Store(w + i, now);
-    const float inverse = __fdiv_rn(1.0f, fmaxf(now, 1e-10f));
+    const float inverse = __fdiv_rn(1.0f, fmaxf(now, floor));
     squares = __fadd_rn(squares, sum);
     scaled = __fmaf_rn(sum, inverse, scaled);
     factor[i] = __fsqrt_rn(inverse);
@@ -182,11 +182,11 @@ void NormalizeBySecondMoment(const SecondMomentArgs& args, CudaQueue& queue) {
   const float averaged = static_cast<float>(args.per_row ? bank.cols : bank.rows);
   const float rest = 1.0f - args.beta2;
   if (args.w.dtype() == DType::kF32) {
-    Factors<<<depth, kFactorThreads, 0, stream>>>(partial, tiles, count, averaged, rest, guard,
-                                                  args.w.f32(), factor);
+    Factors<<<depth, kFactorThreads, 0, stream>>>(partial, tiles, count, averaged, rest, args.floor,
+                                                  guard, args.w.f32(), factor);
   } else {
-    Factors<<<depth, kFactorThreads, 0, stream>>>(partial, tiles, count, averaged, rest, guard,
-                                                  args.w.bf16(), factor);
+    Factors<<<depth, kFactorThreads, 0, stream>>>(partial, tiles, count, averaged, rest, args.floor,
+                                                  guard, args.w.bf16(), factor);
   }
   CheckLaunch("NormalizeBySecondMoment, factors");
   const auto multiply = args.per_row ? Multiply<true> : Multiply<false>;

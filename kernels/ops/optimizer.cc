@@ -106,6 +106,7 @@ void NormalizeBySecondMoment(const SecondMomentArgs& args, Queue& queue) {
         w.dim(1) == o.dim(args.per_row ? 1 : 2))
       << kOp << ": w " << w << ", o " << o << (args.per_row ? ", per row" : ", per column");
   CHECK(args.beta2 >= 0 && args.beta2 < 1) << kOp << ": beta2 " << args.beta2;
+  CHECK_GT(args.floor, 0.0f) << kOp << ": a column of zeros would become NaN";
   CheckGuard(kOp, args.guard);
   queue.ops().optimizer->NormalizeBySecondMoment(args, queue);
 }

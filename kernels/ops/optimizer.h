@@ -95,7 +95,7 @@ inline constexpr float kLoneShare = 0.97f;
 
 // NorMuon's normalisation (Li et al., 2025; modded-nanogpt's variant), for each matrix O:
 //   w <- w + (1 - beta2)(q - w),  q = the mean over the rows of O^2, one value per column
-//   P = O max(w, 1e-10)^-1/2 per column;  P <- P |O|_F / max(|P|_F, 1e-10)
+//   P = O max(w, floor)^-1/2 per column;  P <- P |O|_F / max(|P|_F, 1e-10)
 // so columns that have been strong become weaker, and the norm stays. With per_row the same over
 // rows: q is the mean along each row. A zero matrix stays zero.
 struct SecondMomentArgs {
@@ -104,6 +104,7 @@ struct SecondMomentArgs {
   Tensor guard = {};  // i32 [1] or empty: see the top
   Tensor p;           // bf16 [B, r, c]; may be o
   float beta2 = 0;
+  float floor = 1e-10f;  // positive
   bool per_row = false;
 };
 // In f32, rounding w and p once each; p uses the unrounded new w. Sums in an order fixed by r and
