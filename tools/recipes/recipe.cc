@@ -5,6 +5,7 @@
 #include "tools/recipes/anvil.h"
 #include "tools/recipes/fix_muon_lr.h"
 #include "tools/recipes/muon_custom_sizing.h"
+#include "tools/recipes/normuon.h"
 #include "tools/recipes/record7.h"
 #include "tools/recipes/unified_optimizers.h"
 
@@ -24,6 +25,8 @@ constexpr Row kRecipes[] = {
     {"muon_custom_sizing", "demo", MuonCustomSizingDemo},
     {"fix_muon_lr", "full", FixMuonLR},
     {"fix_muon_lr", "demo", FixMuonLRDemo},
+    {"normuon", "full", NorMuon},
+    {"normuon", "demo", NorMuonDemo},
     {"anvil", "full", Anvil},
     {"anvil", "demo", AnvilDemo},
     {"record7", "full", Record7},

@@ -78,7 +78,7 @@ TEST_P(DemoTest, IsTheSameRecipe) {
 
 INSTANTIATE_TEST_SUITE_P(Records, DemoTest,
                          testing::Values("unified_optimizers", "muon_custom_sizing", "fix_muon_lr",
-                                         "anvil", "record7"));
+                                         "normuon", "anvil", "record7"));
 
 Recipe RecordB() { return FindRecipe("fix_muon_lr", "full", 50304).value(); }
 
@@ -406,9 +406,10 @@ TEST(Track2, T2_27_Rates) {
 
 TEST(Recipe, UnknownNamesAreAnsweredWithTheKnownOnes) {
   const absl::Status record = FindRecipe("muon", "full", 128).status();
-  EXPECT_NE(record.message().find(
-                "there is unified_optimizers, muon_custom_sizing, fix_muon_lr, anvil, record7"),
-            absl::string_view::npos)
+  EXPECT_NE(
+      record.message().find(
+          "there is unified_optimizers, muon_custom_sizing, fix_muon_lr, normuon, anvil, record7"),
+      absl::string_view::npos)
       << record;
   const absl::Status preset = FindRecipe("muon_custom_sizing", "tiny", 128).status();
   EXPECT_NE(preset.message().find("full, demo"), absl::string_view::npos) << preset;
