@@ -20,6 +20,10 @@ AdamPart::AdamPart(const OptimizerConfig& config, const StepLayout& layout,
     const int64_t chunk = item.buffer->chunk();
     item.m_id = plan->Add(absl::StrCat("adam.m/", buffer.label), item.row.moment_dtype, {chunk});
     item.v_id = plan->Add(absl::StrCat("adam.v/", buffer.label), item.row.moment_dtype, {chunk});
+    if (item.row.mantissa) {
+      item.mantissa_id =
+          plan->Add(absl::StrCat("adam.mantissa/", buffer.label), kernels::DType::kU16, {chunk});
+    }
     items_.push_back(std::move(item));
   }
   if (items_.empty()) return;
@@ -33,6 +37,7 @@ void AdamPart::Bind(const kernels::Arena& arena, Tensor tree_scratch) {
     item.buffer->Bind(arena, tree_scratch);
     item.m = arena.Get(item.m_id);
     item.v = arena.Get(item.v_id);
+    if (item.mantissa_id.index >= 0) item.mantissa = arena.Get(item.mantissa_id);
   }
   if (!items_.empty()) rates_ = arena.Get(rates_id_);
 }
@@ -58,6 +63,7 @@ void AdamPart::Update(int i, Tensor guard, Queue& queue) {
                        .g = item.buffer->own_gradient().Slice(0, n),
                        .m = item.m.Slice(0, n),
                        .v = item.v.Slice(0, n),
+                       .mantissa = item.mantissa ? item.mantissa.Slice(0, n) : Tensor(),
                        .rates = rates_.At(i),
                        .guard = guard,
                        .beta1 = static_cast<float>(item.row.beta1),

@@ -28,15 +28,20 @@ class AdamPart : public UpdatePart {
   ShardedBuffer& buffer(int i) override { return *items_[i].buffer; }
   void Update(int i, kernels::Tensor guard, kernels::Queue& queue) override;
   std::vector<ShardedBuffer::Kept> KeptOf(int i) const override {
-    return {{.prefix = "adam.m", .own = items_[i].m}, {.prefix = "adam.v", .own = items_[i].v}};
+    const Item& item = items_[i];
+    std::vector<ShardedBuffer::Kept> kept = {{.prefix = "adam.m", .own = item.m},
+                                             {.prefix = "adam.v", .own = item.v}};
+    if (item.mantissa) kept.push_back({.prefix = "adam.mantissa", .own = item.mantissa});
+    return kept;
   }
 
  private:
   struct Item {
     ParamRow row;
     std::unique_ptr<ShardedBuffer> buffer;
-    kernels::TensorId m_id, v_id;
-    kernels::Tensor m, v;  // row.moment_dtype [chunk]
+    kernels::TensorId m_id, v_id, mantissa_id;
+    kernels::Tensor m, v;      // row.moment_dtype [chunk]
+    kernels::Tensor mantissa;  // u16 [chunk], or empty
   };
 
   std::vector<Item> items_;

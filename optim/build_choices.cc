@@ -19,6 +19,24 @@ constexpr double kNorMuonBeta2 = 0.95, kAnvilBeta2 = 0.9;
 // Engaged at once, since only the recipe knows how long a run is.
 constexpr Rails kAnvilRails = {.slow_beta = 0.98, .fast_beta = 0.85, .fast_weight = 0.4385};
 
+// The row of matrices as they are usually trained without Muon (Loshchilov and Hutter, "Decoupled
+// Weight Decay Regularization", 2019). The rate is the best of 0.001, 0.002, 0.004 and 0.008 for
+// the demo; the schedule's multiplier is on it.
+ParamRow AdamW(const ParamRow& matrices) {
+  ParamRow row;
+  row.label = matrices.label;
+  row.comms = matrices.comms;
+  row.mantissa = matrices.mantissa;
+  row.rule = Rule::kAdam;
+  row.lr = 0.004;
+  row.beta1 = 0.9;
+  row.beta2 = 0.95;
+  row.eps = 1e-8;
+  row.eps_in_bias_correction = true;
+  row.weight_decay = 0.1;
+  return row;
+}
+
 bool Is(const std::string& choice, const char* value) { return choice == value; }
 
 }  // namespace
@@ -29,6 +47,7 @@ OptimizerConfig WithBuildChoices(OptimizerConfig config) {
       if (row.rule == Rule::kAdam) continue;
       row.rule = Rule::kMuon;
       row.rails = {};
+      row.second_moment_as_stored = false;
     }
   }
   if (Is(kMatrixOptimizer, "normuon")) {
@@ -46,6 +65,11 @@ OptimizerConfig WithBuildChoices(OptimizerConfig config) {
       row.beta2 = kAnvilBeta2;
       row.rails = kAnvilRails;
       row.cautious_decay = true;
+    }
+  }
+  if (Is(kMatrixOptimizer, "adamw")) {
+    for (ParamRow& row : config.table) {
+      if (row.rule != Rule::kAdam) row = AdamW(row);
     }
   }
   if (!Is(kOrthogonalizer, "recipe")) config.orthogonalizer = kOrthogonalizer;

@@ -15,8 +15,9 @@ namespace optim {
 struct StateTensor {
   // NAME being the parameter's: "adam.m/NAME", "adam.v/NAME", "muon.momentum/NAME" of the
   // parameter's shape (Anvil's fast rail), "anvil.slow_rail/NAME" likewise,
-  // "normuon.second_moment/NAME" of SecondMomentShape, "normuon.mantissa/NAME" or
-  // "muon.mantissa/NAME", u16 of the parameter's shape (the last three "anvil." for Anvil), and,
+  // "normuon.second_moment/NAME" of SecondMomentShape, "normuon.mantissa/NAME",
+  // "muon.mantissa/NAME" or "adam.mantissa/NAME", u16 of the parameter's shape (second moment and
+  // mantissa "anvil." for Anvil), and,
   // between two updates of a row that is not updated in every step, "adam.pending/NAME": the sum of
   // its gradients so far, f32, of the parameter's shape, in deterministic runs one for each slot,
   // [slots, ...].

@@ -79,8 +79,8 @@ struct ParamRow {
   // the view's, which only the orthogonalisation then has.
   bool second_moment_as_stored = false;
   double second_moment_floor = 1e-10;  // SecondMomentArgs::floor
-  // Matrices with bf16 weights: the lower 16 bits of f32 weights are kept beside them.
-  // Momentum is then f32, the gradient is rounded to bf16.
+  // bf16 weights: the lower 16 bits of f32 weights are kept beside them, and the gradient is
+  // rounded to bf16. Matrices: the momentum is then f32.
   bool mantissa = false;
   // The label, with one parameter [D, V], of which this label's one parameter [V, D] is the
   // transpose while StepRates::tied. Both kAdam, with the same `every`, `comms` and dtypes.

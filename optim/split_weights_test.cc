@@ -157,5 +157,44 @@ TEST(SplitWeights, T2_32_AdamsEpsilonInsideOfTheCorrection) {
   });
 }
 
+// Same bits on any number of ranks, and from a state of another number of ranks on.
+TEST(SplitWeights, AdamWithAMantissa) {
+  OptimizerConfig config = Config();
+  config.table.back().mantissa = true;
+  ASSERT_EQ(config.table.back().label, "embed");
+  std::vector<std::vector<double>> want;
+  OptimizerState half;
+  comm::RunRanks(1, [&](comm::Communicator& comm, kernels::Queue& queue) {
+    ToyRank rank(config, Specs(), comm, true);
+    ASSERT_TRUE(rank.Train(0, 2, queue).ok());
+    half = *rank.optimizer->GatherState(queue);
+    const auto weights = rank.toy.Weights();
+    const StateTensor* mantissa = FindState(half, "adam.mantissa/embed");
+    ASSERT_TRUE(mantissa != nullptr);
+    EXPECT_EQ(mantissa->dtype, DType::kU16);
+    // What bf16 alone could not hold.
+    const Matrix exact = ExactWeights(weights[kEmbed], *mantissa);
+    EXPECT_NE(exact, weights[kEmbed]);
+    ASSERT_TRUE(rank.Train(2, 4, queue).ok());
+    want = rank.toy.Weights();
+    ToyRank other(config, Specs(), comm, true);
+    other.toy.SetWeights(weights);
+    ASSERT_TRUE(other.optimizer->LoadState(half, queue).ok());
+    ASSERT_TRUE(other.Train(2, 4, queue).ok());
+    EXPECT_EQ(other.toy.Weights(), want);
+  });
+  for (int ranks : {2, 3}) {
+    comm::RunRanks(ranks, [&](comm::Communicator& comm, kernels::Queue& queue) {
+      ToyRank rank(config, Specs(), comm, true);
+      ASSERT_TRUE(rank.Train(0, 2, queue).ok());
+      const OptimizerState state = *rank.optimizer->GatherState(queue);
+      EXPECT_EQ(FindState(state, "adam.mantissa/embed")->bytes,
+                FindState(half, "adam.mantissa/embed")->bytes);
+      ASSERT_TRUE(rank.Train(2, 4, queue).ok());
+      EXPECT_EQ(rank.toy.Weights(), want);
+    });
+  }
+}
+
 }  // namespace
 }  // namespace optim

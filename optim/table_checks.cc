@@ -45,8 +45,8 @@ absl::Status CheckFields(const ParamRow& row) {
   if (row.every < 1 || (row.every > 1 && !adam)) {
     return BadRow(row, absl::StrCat("every is ", row.every, "; 1, or for adam more, is needed"));
   }
-  if (adam && (row.mantissa || row.aspect_of_view || !row.matrix_lr_mul.empty())) {
-    return BadRow(row, "mantissa, aspect_of_view and matrix_lr_mul are not for adam");
+  if (adam && (row.aspect_of_view || !row.matrix_lr_mul.empty())) {
+    return BadRow(row, "aspect_of_view and matrix_lr_mul are not for adam");
   }
   if (row.second_moment_as_stored && (adam || row.rule == Rule::kMuon)) {
     return BadRow(row, absl::StrCat("second_moment_as_stored is not for ", Name(row.rule)));
@@ -113,6 +113,9 @@ absl::Status CheckPair(const ParamRow& row, const ParamRow& target,
   if (row.rule != Rule::kAdam || target.rule != Rule::kAdam) {
     return BadRow(row,
                   absl::StrCat("tied to ", target.label, ", but adam is not the rule of both"));
+  }
+  if (row.mantissa || target.mantissa) {
+    return BadRow(row, absl::StrCat("tied to ", target.label, ", but one has a mantissa"));
   }
   if (!target.tied_to.empty()) {
     return BadRow(row, absl::StrCat("tied to ", target.label, ", which is tied itself"));

@@ -27,10 +27,30 @@ namespace hn = hwy::HWY_NAMESPACE;
 HWY_INLINE VF RoundLike(DF, VF v, const float*) { return v; }
 HWY_INLINE VF RoundLike(DF d, VF v, const BF16*) { return RoundVecToBF16(d, v); }
 
+// Where Adam finds its weights.
+template <typename P>
+struct Whole {
+  using Gradient = P;
+  explicit Whole(const AdamArgs& args, int64_t begin) : p(static_cast<P*>(args.p.data()) + begin) {}
+  VF Load(DF d, int64_t i, int64_t n) const { return LoadAny(d, p + i, n); }
+  void Store(DF d, VF v, int64_t i, int64_t n) const { StoreAny(d, v, p + i, n); }
+
+  P* p;
+};
+struct Halves {
+  using Gradient = BF16;
+  explicit Halves(const AdamArgs& args, int64_t begin)
+      : upper(static_cast<uint16_t*>(args.p.data()) + begin), lower(args.mantissa.u16() + begin) {}
+  VF Load(DF d, int64_t i, int64_t n) const { return JoinHalves(d, upper + i, lower + i, n); }
+  void Store(DF d, VF v, int64_t i, int64_t n) const { SplitHalves(d, v, upper + i, lower + i, n); }
+
+  uint16_t *upper, *lower;
+};
+
 template <bool cautious, typename P, typename M>
 void AdamTyped(const AdamArgs& args, int64_t begin, int64_t size) {
   const DF d;
-  P* HWY_RESTRICT p = static_cast<P*>(args.p.data()) + begin;
+  const P p(args, begin);
   const float* HWY_RESTRICT g = args.g.f32() + begin;
   M* HWY_RESTRICT m = static_cast<M*>(args.m.data()) + begin;
   M* HWY_RESTRICT v = static_cast<M*>(args.v.data()) + begin;
@@ -42,18 +62,19 @@ void AdamTyped(const AdamArgs& args, int64_t begin, int64_t size) {
   const VF rest2 = hn::Set(d, 1.0f - args.beta2);
   const VF eps = hn::Set(d, args.rates.f32()[2]);
   ForEachVec(d, size, [&](int64_t i, int64_t n) {
-    const VF grad = RoundLike(d, LoadAny(d, g + i, n), p);
+    const VF grad =
+        RoundLike(d, LoadAny(d, g + i, n), static_cast<const typename P::Gradient*>(nullptr));
     const VF new_m = hn::MulAdd(beta1, LoadAny(d, m + i, n), hn::Mul(rest1, grad));
     const VF new_v = hn::MulAdd(beta2, LoadAny(d, v + i, n), hn::Mul(rest2, hn::Mul(grad, grad)));
     const VF ratio = hn::Div(new_m, hn::Add(hn::Sqrt(new_v), eps));
-    const VF weight = LoadAny(d, p + i, n);
+    const VF weight = p.Load(d, i, n);
     if constexpr (cautious) {
       const VF step = hn::Mul(step_size, ratio);
       const auto smaller = hn::Gt(hn::Mul(step, weight), hn::Zero(d));
       const VF update = hn::IfThenElse(smaller, hn::MulAdd(weight, decay, step), step);
-      StoreAny(d, hn::Sub(weight, update), p + i, n);
+      p.Store(d, hn::Sub(weight, update), i, n);
     } else {
-      StoreAny(d, hn::NegMulAdd(step_size, ratio, hn::Mul(weight, decay)), p + i, n);
+      p.Store(d, hn::NegMulAdd(step_size, ratio, hn::Mul(weight, decay)), i, n);
     }
     StoreAny(d, new_m, m + i, n);
     StoreAny(d, new_v, v + i, n);
@@ -68,12 +89,15 @@ void AdamOfTypes(const AdamArgs& args, int64_t begin, int64_t size) {
 
 void AdamRange(const AdamArgs& args, int64_t begin, int64_t size) {
   const bool moments_f32 = args.m.dtype() == DType::kF32;
-  if (args.p.dtype() == DType::kF32) {
-    moments_f32 ? AdamOfTypes<float, float>(args, begin, size)
-                : AdamOfTypes<float, BF16>(args, begin, size);
+  if (!args.mantissa.empty()) {
+    moments_f32 ? AdamOfTypes<Halves, float>(args, begin, size)
+                : AdamOfTypes<Halves, BF16>(args, begin, size);
+  } else if (args.p.dtype() == DType::kF32) {
+    moments_f32 ? AdamOfTypes<Whole<float>, float>(args, begin, size)
+                : AdamOfTypes<Whole<float>, BF16>(args, begin, size);
   } else {
-    moments_f32 ? AdamOfTypes<BF16, float>(args, begin, size)
-                : AdamOfTypes<BF16, BF16>(args, begin, size);
+    moments_f32 ? AdamOfTypes<Whole<BF16>, float>(args, begin, size)
+                : AdamOfTypes<Whole<BF16>, BF16>(args, begin, size);
   }
 }
 

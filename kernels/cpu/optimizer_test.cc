@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <memory>
 #include <vector>
@@ -315,6 +316,45 @@ TEST(Optimizer, T1_36_SecondMomentOfZero) {
   NormalizeBySecondMoment({.o = o, .w = w, .p = p, .beta2 = 0.95f}, *MakeCpuQueue(1));
   for (double value : p.ToDouble()) EXPECT_EQ(value, 0.0);
   for (double value : w.ToDouble()) EXPECT_EQ(value, 0.0);
+}
+
+// Weights in halves are f32 weights: the same bits for gradients that bf16 holds, for any cut.
+TEST(Optimizer, AdamOnHalvesIsAdamOnF32) {
+  for (bool cautious : {false, true}) {
+    for (DType moments : {DType::kF32, DType::kBF16}) {
+      const int64_t n = 1003;
+      const HostTensor whole = RandomTensor(DType::kF32, {n}, 1);
+      const HostTensor upper(DType::kBF16, {n}), lower(DType::kU16, {n});
+      const auto bits_of = [&](int64_t i) { return std::bit_cast<uint32_t>(whole.get().f32()[i]); };
+      for (int64_t i = 0; i < n; ++i) {
+        upper.get().bf16()[i].bits = static_cast<uint16_t>(bits_of(i) >> 16);
+        lower.get().u16()[i] = static_cast<uint16_t>(bits_of(i));
+      }
+      const HostTensor m(moments, {n}), v(moments, {n}), m2(moments, {n}), v2(moments, {n});
+      HostTensor rates(DType::kF32, {3});
+      rates.Set({0.03, cautious ? 0.01 : 0.99, 1e-8});
+      for (uint32_t step = 0; step < 3; ++step) {
+        HostTensor g(DType::kF32, {n});
+        g.Set(RandomTensor(DType::kBF16, {n}, 2 + step).ToDouble());
+        AdamArgs args{.p = whole, .g = g, .m = m, .v = v, .rates = rates};
+        args.beta1 = 0.9f;
+        args.beta2 = 0.95f;
+        args.cautious = cautious;
+        AdamUpdate(args, *MakeCpuQueue(1));
+        args.p = upper;
+        args.m = m2;
+        args.v = v2;
+        args.mantissa = lower;
+        AdamUpdate(args, *MakeCpuQueue(2));
+      }
+      for (int64_t i = 0; i < n; ++i) {
+        ASSERT_EQ(upper.get().bf16()[i].bits, bits_of(i) >> 16) << i;
+        ASSERT_EQ(lower.get().u16()[i], bits_of(i) & 0xFFFF) << i;
+      }
+      EXPECT_EQ(m2.ToDouble(), m.ToDouble());
+      EXPECT_EQ(v2.ToDouble(), v.ToDouble());
+    }
+  }
 }
 
 // A second moment of 5e-14 counts as the floor of 1e-10, and only with a lower one its column

@@ -74,6 +74,48 @@ HWY_INLINE void StorePart(DF d, VF v, T* HWY_RESTRICT p, int64_t n) {
   std::memcpy(p, padded, n * sizeof(T));
 }
 
+using DU = hn::RebindToUnsigned<DF>;
+using VU = hn::Vec<DU>;
+
+// The first n elements, the other lanes 0.
+HWY_INLINE VU LoadHalves(DU du, const uint16_t* HWY_RESTRICT p, int64_t n) {
+  const hn::Rebind<uint16_t, DU> du16;
+  if (n == static_cast<int64_t>(hn::Lanes(du))) return hn::PromoteTo(du, hn::LoadU(du16, p));
+  uint16_t padded[HWY_MAX_BYTES / sizeof(float)] = {};
+  std::memcpy(padded, p, n * sizeof(uint16_t));
+  return hn::PromoteTo(du, hn::LoadU(du16, padded));
+}
+
+// Of values below 2^16.
+HWY_INLINE void StoreHalves(DU du, VU v, uint16_t* HWY_RESTRICT p, int64_t n) {
+  const hn::RebindToSigned<DU> di;
+  const hn::Rebind<uint16_t, DU> du16;
+  const auto halves = hn::DemoteTo(du16, hn::BitCast(di, v));
+  if (n == static_cast<int64_t>(hn::Lanes(du))) {
+    hn::StoreU(halves, du16, p);
+    return;
+  }
+  uint16_t padded[HWY_MAX_BYTES / sizeof(float)];
+  hn::StoreU(halves, du16, padded);
+  std::memcpy(p, padded, n * sizeof(uint16_t));
+}
+
+// The n <= Lanes(d) f32 whose upper and lower 16 bits these are; the other lanes are 0.
+HWY_INLINE VF JoinHalves(DF d, const uint16_t* HWY_RESTRICT upper,
+                         const uint16_t* HWY_RESTRICT lower, int64_t n) {
+  const DU du;
+  return hn::BitCast(d,
+                     hn::Or(hn::ShiftLeft<16>(LoadHalves(du, upper, n)), LoadHalves(du, lower, n)));
+}
+
+HWY_INLINE void SplitHalves(DF, VF v, uint16_t* HWY_RESTRICT upper, uint16_t* HWY_RESTRICT lower,
+                            int64_t n) {
+  const DU du;
+  const VU bits = hn::BitCast(du, v);
+  StoreHalves(du, hn::ShiftRight<16>(bits), upper, n);
+  StoreHalves(du, hn::And(bits, hn::Set(du, 0xFFFFu)), lower, n);
+}
+
 // Calls f(i, n) for each vector of [0, size): n = Lanes(d) for whole vectors, less for the tail.
 template <typename F>
 HWY_INLINE void ForEachVec(DF d, int64_t size, const F& f) {

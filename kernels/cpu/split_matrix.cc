@@ -7,7 +7,6 @@
 //
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 
 #include "hwy/highway.h"
 #include "kernels/cpu/simd-inl.h"
@@ -18,38 +17,11 @@ namespace HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
-using DU = hn::RebindToUnsigned<DF>;
-using VU = hn::Vec<DU>;
-
-// The first n elements, the other lanes 0.
-HWY_INLINE VU LoadHalves(DU du, const uint16_t* HWY_RESTRICT p, int64_t n) {
-  const hn::Rebind<uint16_t, DU> du16;
-  if (n == static_cast<int64_t>(hn::Lanes(du))) return hn::PromoteTo(du, hn::LoadU(du16, p));
-  uint16_t padded[HWY_MAX_BYTES / sizeof(float)] = {};
-  std::memcpy(padded, p, n * sizeof(uint16_t));
-  return hn::PromoteTo(du, hn::LoadU(du16, padded));
-}
-
-// Of values below 2^16.
-HWY_INLINE void StoreHalves(DU du, VU v, uint16_t* HWY_RESTRICT p, int64_t n) {
-  const hn::RebindToSigned<DU> di;
-  const hn::Rebind<uint16_t, DU> du16;
-  const auto halves = hn::DemoteTo(du16, hn::BitCast(di, v));
-  if (n == static_cast<int64_t>(hn::Lanes(du))) {
-    hn::StoreU(halves, du16, p);
-    return;
-  }
-  uint16_t padded[HWY_MAX_BYTES / sizeof(float)];
-  hn::StoreU(halves, du16, padded);
-  std::memcpy(p, padded, n * sizeof(uint16_t));
-}
-
 enum class Decay : uint8_t { kPlain, kCautious, kGated };
 
 template <Decay decides>
 void SplitRangeTyped(const SplitMatrixArgs& args, int64_t matrix, int64_t begin, int64_t size) {
   const DF d;
-  const DU du;
   // Halves of a number: BF16 is made of its upper 16 bits.
   uint16_t* HWY_RESTRICT p = static_cast<uint16_t*>(args.p.data()) + begin;
   uint16_t* HWY_RESTRICT mantissa = args.mantissa.u16() + begin;
@@ -59,8 +31,7 @@ void SplitRangeTyped(const SplitMatrixArgs& args, int64_t matrix, int64_t begin,
   const VF lr = hn::Set(d, args.lr.f32()[matrix]);
   const VF decay = hn::Set(d, args.decay.f32()[matrix]);
   ForEachVec(d, size, [&](int64_t i, int64_t n) {
-    const VU upper = hn::ShiftLeft<16>(LoadHalves(du, p + i, n));
-    const VF x = hn::BitCast(d, hn::Or(upper, LoadHalves(du, mantissa + i, n)));
+    const VF x = JoinHalves(d, p + i, mantissa + i, n);
     const VF update = LoadAny(d, o + i, n);
     VF decayed;
     if constexpr (decides != Decay::kPlain) {
@@ -72,9 +43,7 @@ void SplitRangeTyped(const SplitMatrixArgs& args, int64_t matrix, int64_t begin,
     } else {
       decayed = hn::Mul(x, decay);
     }
-    const VU bits = hn::BitCast(du, hn::Sub(decayed, hn::Mul(update, lr)));
-    StoreHalves(du, hn::ShiftRight<16>(bits), p + i, n);
-    StoreHalves(du, hn::And(bits, hn::Set(du, 0xFFFFu)), mantissa + i, n);
+    SplitHalves(d, hn::Sub(decayed, hn::Mul(update, lr)), p + i, mantissa + i, n);
   });
 }
 

@@ -1,12 +1,10 @@
 // Optimizer ops on CUDA. All are bound by memory. Bytes moved per element, for weights, moments
 // and momentum of 4 (f32) or 2 (bf16) bytes each:
 //
-//   AdamUpdate          4 + 2 weight + 4 moment: 16 with bf16 weights and moments
-//   MomentumUpdate      4 + 2 momentum + 2: 14 with f32 momentum
-//   NormalizeFrobenius  6: u read twice, x written
-//   TwinRailUpdate      22, see twin_rail.cu
-//   NormalizeByGram     4, and 6 an element of the Gram matrix, see gram_norm.cu
-//   NormalizeBySecondMoment  6, see second_moment.cu
+//   AdamUpdate          4 + 2 weight + 4 moment: 16 with bf16 weights and moments; a mantissa 4
+//   more MomentumUpdate      4 + 2 momentum + 2: 14 with f32 momentum NormalizeFrobenius  6: u read
+//   twice, x written TwinRailUpdate      22, see twin_rail.cu NormalizeByGram     4, and 6 an
+//   element of the Gram matrix, see gram_norm.cu NormalizeBySecondMoment  6, see second_moment.cu
 //   MatrixUpdate        2 + 2 weight: 10 with f32 weights
 //   SplitMatrixUpdate   10, with a gate 14, see split_matrix.cu
 //
@@ -36,14 +34,61 @@ using cuda::kVector;
 using cuda::kWarp;
 using cuda::LaunchElementwise;
 using cuda::Load;
+using cuda::LoadBits;
 using cuda::RoundLike;
 using cuda::Store;
+using cuda::StoreBits;
 
 constexpr int kThreads = 256;  // of the norm
 
+// Where Adam finds its weights.
+template <typename P>
+struct Whole {
+  using Gradient = P;
+  P* p;
+
+  explicit Whole(const AdamArgs& args) : p(static_cast<P*>(args.p.data())) {}
+  bool aligned() const { return Aligned({p}); }
+  template <int count>
+  __device__ void Read(int64_t i, float (&x)[count]) const {
+    Load(p + i, x);
+  }
+  template <int count>
+  __device__ void Write(int64_t i, const float (&x)[count]) const {
+    Store(p + i, x);
+  }
+};
+struct Halves {
+  using Gradient = BF16;
+  uint16_t *upper, *lower;
+
+  explicit Halves(const AdamArgs& args)
+      : upper(static_cast<uint16_t*>(args.p.data())), lower(args.mantissa.u16()) {}
+  bool aligned() const { return Aligned({upper, lower}); }
+  template <int count>
+  __device__ void Read(int64_t i, float (&x)[count]) const {
+    uint32_t high[count], low[count];
+    LoadBits(upper + i, high);
+    LoadBits(lower + i, low);
+#pragma unroll
+    for (int j = 0; j < count; ++j) x[j] = __uint_as_float(high[j] << 16 | low[j]);
+  }
+  template <int count>
+  __device__ void Write(int64_t i, const float (&x)[count]) const {
+    uint32_t high[count], low[count];
+#pragma unroll
+    for (int j = 0; j < count; ++j) {
+      low[j] = __float_as_uint(x[j]);
+      high[j] = low[j] >> 16;
+    }
+    StoreBits(upper + i, high);
+    StoreBits(lower + i, low);
+  }
+};
+
 template <bool cautious, typename P, typename M>
 struct Adam {
-  P* p;
+  P p;
   const float* g;
   M *m, *v;
   const float* rates;
@@ -61,10 +106,10 @@ struct Adam {
     Load(g + i, grad);
     Load(m + i, new_m);
     Load(v + i, new_v);
-    Load(p + i, weight);
+    p.Read(i, weight);
 #pragma unroll
     for (int j = 0; j < count; ++j) {
-      const float gj = RoundLike(grad[j], p);
+      const float gj = RoundLike(grad[j], static_cast<const typename P::Gradient*>(nullptr));
       new_m[j] = __fmaf_rn(beta1, new_m[j], __fmul_rn(rest1, gj));
       new_v[j] = __fmaf_rn(beta2, new_v[j], __fmul_rn(rest2, __fmul_rn(gj, gj)));
       const float ratio = __fdiv_rn(new_m[j], __fadd_rn(__fsqrt_rn(new_v[j]), eps));
@@ -76,7 +121,7 @@ struct Adam {
         weight[j] = __fmaf_rn(-step_size, ratio, __fmul_rn(weight[j], decay));
       }
     }
-    Store(p + i, weight);
+    p.Write(i, weight);
     Store(m + i, new_m);
     Store(v + i, new_v);
   }
@@ -140,8 +185,7 @@ struct Matrix {
 
 template <bool cautious, typename P, typename M>
 void LaunchAdam(const AdamArgs& args, CudaQueue& queue) {
-  Adam<cautious, P, M> op;
-  op.p = static_cast<P*>(args.p.data());
+  Adam<cautious, P, M> op{.p = P(args)};
   op.g = args.g.f32();
   op.m = static_cast<M*>(args.m.data());
   op.v = static_cast<M*>(args.v.data());
@@ -151,18 +195,21 @@ void LaunchAdam(const AdamArgs& args, CudaQueue& queue) {
   op.rest1 = 1.0f - args.beta1;
   op.rest2 = 1.0f - args.beta2;
   LaunchElementwise("AdamUpdate", op, 1, args.p.size(), args.guard,
-                    Aligned({op.p, op.g, op.m, op.v}), queue);
+                    op.p.aligned() && Aligned({op.g, op.m, op.v}), queue);
 }
 
 template <bool cautious>
 void LaunchAdamOfTypes(const AdamArgs& args, CudaQueue& queue) {
   const bool moments_f32 = args.m.dtype() == DType::kF32;
-  if (args.p.dtype() == DType::kF32) {
-    moments_f32 ? LaunchAdam<cautious, float, float>(args, queue)
-                : LaunchAdam<cautious, float, BF16>(args, queue);
+  if (!args.mantissa.empty()) {
+    moments_f32 ? LaunchAdam<cautious, Halves, float>(args, queue)
+                : LaunchAdam<cautious, Halves, BF16>(args, queue);
+  } else if (args.p.dtype() == DType::kF32) {
+    moments_f32 ? LaunchAdam<cautious, Whole<float>, float>(args, queue)
+                : LaunchAdam<cautious, Whole<float>, BF16>(args, queue);
   } else {
-    moments_f32 ? LaunchAdam<cautious, BF16, float>(args, queue)
-                : LaunchAdam<cautious, BF16, BF16>(args, queue);
+    moments_f32 ? LaunchAdam<cautious, Whole<BF16>, float>(args, queue)
+                : LaunchAdam<cautious, Whole<BF16>, BF16>(args, queue);
   }
 }
 

@@ -52,6 +52,27 @@ __device__ __forceinline__ void Store(BF16* p, const float (&x)[kQuad]) {
   *reinterpret_cast<uint2*>(p) = v;
 }
 
+// 16 bits each, as they are.
+__device__ __forceinline__ void LoadBits(const uint16_t* p, uint32_t (&x)[1]) { x[0] = *p; }
+__device__ __forceinline__ void LoadBits(const uint16_t* p, uint32_t (&x)[kQuad]) {
+  const uint2 v = *reinterpret_cast<const uint2*>(p);
+  x[0] = v.x & 0xffffu;
+  x[1] = v.x >> 16;
+  x[2] = v.y & 0xffffu;
+  x[3] = v.y >> 16;
+}
+
+// The lower halves of x.
+__device__ __forceinline__ void StoreBits(uint16_t* p, const uint32_t (&x)[1]) {
+  *p = static_cast<uint16_t>(x[0]);
+}
+__device__ __forceinline__ void StoreBits(uint16_t* p, const uint32_t (&x)[kQuad]) {
+  uint2 v;
+  v.x = (x[0] & 0xffffu) | x[1] << 16;
+  v.y = (x[2] & 0xffffu) | x[3] << 16;
+  *reinterpret_cast<uint2*>(p) = v;
+}
+
 __device__ __forceinline__ float RoundLike(float x, const float*) { return x; }
 __device__ __forceinline__ float RoundLike(float x, const BF16*) { return RoundF32(x); }
 

@@ -35,6 +35,11 @@ void AdamUpdate(const AdamArgs& args, Queue& queue) {
   CheckElements(kOp, "p", args.p, args.g);
   CheckElements(kOp, "m", args.m, args.p);
   CheckElements(kOp, "v", args.v, args.p);
+  if (!args.mantissa.empty()) {
+    CHECK(args.p.dtype() == DType::kBF16 && args.mantissa.dtype() == DType::kU16)
+        << kOp << ": p " << args.p << ", mantissa " << args.mantissa;
+    CheckElements(kOp, "mantissa", args.mantissa, args.p);
+  }
   CHECK(args.rates.dtype() == DType::kF32 && args.rates.rank() == 1 && args.rates.dim(0) == 3)
       << kOp << ": rates " << args.rates;
   CheckGuard(kOp, args.guard);

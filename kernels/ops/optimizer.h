@@ -24,9 +24,12 @@ namespace kernels {
 // smaller brings decay with it, `decay` being lr^2 * weight_decay:
 //   u = step_size * m / (sqrt(v) + eps);  where u p > 0: u <- u + p * decay;  p <- p - u
 struct AdamArgs {
-  Tensor p;           // f32 or bf16 [n]
-  Tensor g;           // f32 [n]; rounded to p's dtype first, the dtype of the recipe's gradient
-  Tensor m, v;        // bf16 or f32 [n]
+  Tensor p;     // f32 or bf16 [n]
+  Tensor g;     // f32 [n]; rounded to p's dtype first, the dtype of the recipe's gradient
+  Tensor m, v;  // bf16 or f32 [n]
+  // u16 [n], or empty: the lower 16 bits of f32 weights whose upper half is p (bf16), as
+  // SplitMatrixArgs::mantissa. The update is then in f32, and its result truncated into halves.
+  Tensor mantissa = {};
   Tensor rates;       // f32 [3]: step_size, decay, eps
   Tensor guard = {};  // i32 [1] or empty: see the top
   float beta1 = 0;

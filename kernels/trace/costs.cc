@@ -271,7 +271,7 @@ OpCost MixNormGradCost(const MixNormGradArgs& args) {
 OpCost AdamUpdateCost(const AdamArgs& args) {
   return MemoryCost(OpPhase::kOptimizer, Text(args.p),
                     2 * Bytes(args.p) + Bytes(args.g) + 2 * Bytes(args.m) + 2 * Bytes(args.v) +
-                        Bytes(args.rates));
+                        2 * Bytes(args.mantissa) + Bytes(args.rates));
 }
 
 OpCost MomentumUpdateCost(const Tensor& g, const Tensor& m, const Tensor& u) {

@@ -275,6 +275,8 @@ TEST(Costs, OptimizerAndElementwise) {
   adam.rates = F32({3});
   EXPECT_EQ(AdamUpdateCost(adam).bytes, 10 * (2 * 2 + 4 + 2 * 2 + 2 * 2) + 12);
   EXPECT_EQ(AdamUpdateCost(adam).phase, OpPhase::kOptimizer);
+  adam.mantissa = Bf16({10});  // of two bytes an element
+  EXPECT_EQ(AdamUpdateCost(adam).bytes, 10 * (2 * 2 + 4 + 2 * 2 + 2 * 2 + 2 * 2) + 12);
   EXPECT_EQ(MomentumUpdateCost(F32({10}), F32({10}), Bf16({10})).bytes, 10 * (4 + 8 + 2));
   EXPECT_EQ(NormalizeFrobeniusCost(Bf16({2, 4, 5})).bytes, 2 * 2 * 40);
   SecondMomentArgs moment;

@@ -27,7 +27,13 @@ trap finish EXIT
 
 targets=("$@")
 if ((${#targets[@]} == 0)); then
-  mapfile -t targets < <("${bazel[@]}" query --noshow_progress 'kind(cc_binary, filter("_fuzz$", //...))')
+  # Not //..., which reads the links bazel-* of another output base as packages.
+  folders=()
+  for build in */BUILD; do
+    [[ "$build" == bazel-* ]] || folders+=("//${build%BUILD}...")
+  done
+  mapfile -t targets < <("${bazel[@]}" query --noshow_progress \
+    "kind(cc_binary, filter(\"_fuzz\$\", set(${folders[*]})))")
 fi
 ((${#targets[@]})) || { echo "fuzz.sh: no targets" >&2; exit 1; }
 "${bazel[@]}" build --noshow_progress --color=no --config=fuzz "${targets[@]}" || exit 1
