@@ -10,7 +10,6 @@
 #include "comm/slot_tree.h"
 #include "model/gpt.h"
 #include "model/parameters.h"
-#include "optim/build_choices.h"
 #include "optim/step_layout.h"
 #include "third_party/absl_compat/status_macros.h"
 #include "tools/trainer/comm_plan.h"
@@ -210,7 +209,7 @@ absl::StatusOr<std::string> CommPlanText(const TrainConfig& config, const CommPl
   ABSL_ASSIGN_OR_RETURN(const int slots, SlotsFor(config, ranks));
   const std::vector<kernels::ParameterSpec> specs = model::ParameterSpecs(config.recipe.model);
   ABSL_ASSIGN_OR_RETURN(const optim::StepLayout layout,
-                        optim::PlanStep(optim::WithBuildChoices(config.recipe.optimizer), specs));
+                        optim::PlanStep(config.recipe.optimizer, specs));
   Work work;
   if (flags.phases.empty()) {
     work = WorkAtRate(config, layout, specs, ranks, flags.tflops);

@@ -14,6 +14,7 @@
 #include "data/corpus/demo_corpus.h"
 #include "data/shard.h"
 #include "data/token_map.h"
+#include "optim/build_choices.h"
 #include "third_party/absl_compat/status_macros.h"
 #include "tools/checkpoint/checkpoint_folder.h"
 #include "tools/checkpoint/files.h"
@@ -259,6 +260,7 @@ absl::StatusOr<Configured> Configure(const TrackFlags& flags) {
   ABSL_ASSIGN_OR_RETURN(
       config.recipe, FindRecipe(flags.record, preset, PaddedVocab(config.token_map.vocab_size())));
   ABSL_RETURN_IF_ERROR(Override(flags, &config.recipe));
+  config.recipe.optimizer = optim::WithBuildChoices(std::move(config.recipe.optimizer));
   ABSL_RETURN_IF_ERROR(CheckShape(config.recipe, flags));
   config.train_files = files.train;
   config.val_files = files.val;

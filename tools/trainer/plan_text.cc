@@ -12,7 +12,6 @@
 #include "comm/slot_tree.h"
 #include "model/gpt.h"
 #include "model/parameters.h"
-#include "optim/build_choices.h"
 #include "optim/step_layout.h"
 #include "third_party/absl_compat/status_macros.h"
 #include "tools/trainer/device.h"
@@ -79,7 +78,7 @@ absl::StatusOr<std::string> MemoryText(const TrainConfig& config) {
 absl::StatusOr<std::string> PlanText(const TrainConfig& config) {
   const Recipe& recipe = config.recipe;
   const std::vector<kernels::ParameterSpec> specs = model::ParameterSpecs(recipe.model);
-  const optim::OptimizerConfig optimizer = optim::WithBuildChoices(recipe.optimizer);
+  const optim::OptimizerConfig& optimizer = recipe.optimizer;
   ABSL_ASSIGN_OR_RETURN(const optim::StepLayout layout, optim::PlanStep(optimizer, specs));
   ABSL_ASSIGN_OR_RETURN(const std::string memory, MemoryText(config));
   std::string steps;

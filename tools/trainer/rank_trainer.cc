@@ -10,7 +10,6 @@
 #include "data/stream_hash.h"
 #include "kernels/ops/elementwise.h"
 #include "model/init.h"
-#include "optim/build_choices.h"
 #include "third_party/absl_compat/status_macros.h"
 #include "tools/checkpoint/checkpoint.h"
 #include "tools/trainer/interrupt.h"
