@@ -47,7 +47,8 @@ void AdamPart::SetRates(double lr_multiplier, int64_t step, int64_t first, Queue
   for (size_t i = 0; i < items_.size(); ++i) {
     const ParamRow& row = items_[i].row;
     if (!IsDue(row, step)) continue;
-    const Rates rates = AdamRates(row, lr_multiplier, UpdateNumber(row, step, first));
+    items_[i].now = RowAt(row, step);
+    const Rates rates = AdamRates(items_[i].now, lr_multiplier, UpdateNumber(row, step, first));
     host_rates_[3 * i] = static_cast<float>(rates.step);
     host_rates_[3 * i + 1] = static_cast<float>(rates.decay);
     host_rates_[3 * i + 2] = static_cast<float>(rates.eps);
@@ -66,9 +67,9 @@ void AdamPart::Update(int i, Tensor guard, Queue& queue) {
                        .mantissa = item.mantissa ? item.mantissa.Slice(0, n) : Tensor(),
                        .rates = rates_.At(i),
                        .guard = guard,
-                       .beta1 = static_cast<float>(item.row.beta1),
-                       .beta2 = static_cast<float>(item.row.beta2),
-                       .cautious = item.row.cautious_decay},
+                       .beta1 = static_cast<float>(item.now.beta1),
+                       .beta2 = static_cast<float>(item.now.beta2),
+                       .cautious = item.now.cautious_decay},
                       queue);
 }
 

@@ -38,6 +38,7 @@ class AdamPart : public UpdatePart {
  private:
   struct Item {
     ParamRow row;
+    ParamRow now;  // `row` in the step of the latest SetRates
     std::unique_ptr<ShardedBuffer> buffer;
     kernels::TensorId m_id, v_id, mantissa_id;
     kernels::Tensor m, v;      // row.moment_dtype [chunk]

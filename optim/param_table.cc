@@ -86,6 +86,23 @@ ParamRow RowOf(const ParamRow& row, const ParameterSpec& spec) {
   return own;
 }
 
+int64_t UpdatesIn(const ParamRow& row, int64_t steps) {
+  const int64_t earlier = row.later.changes() ? std::min(steps, row.later.from_step) : steps;
+  const int64_t updates = earlier / row.every;
+  if (earlier == steps) return updates;
+  return updates + steps / row.later.every - earlier / row.later.every;
+}
+
+ParamRow RowAt(const ParamRow& row, int64_t step) {
+  ParamRow now = row;
+  if (!IsLater(row.later, step)) return now;
+  const double updates = static_cast<double>(row.later.every) / row.every;
+  now.beta1 = std::pow(row.beta1, updates);
+  now.beta2 = std::pow(row.beta2, updates);
+  now.wd_mul = row.wd_mul * updates;
+  return now;
+}
+
 std::vector<int64_t> SecondMomentShape(const ParameterSpec& spec, bool as_stored) {
   const int64_t rows = as_stored ? spec.shape[spec.shape.size() - 2] : spec.rows;
   const int64_t cols = as_stored ? spec.shape.back() : spec.cols;

@@ -41,6 +41,18 @@ struct Rails {
   bool operator==(const Rails&) const = default;
 };
 
+// A row's cadence from step from_step on: `every` instead of ParamRow::every, of which it is a
+// multiple. One update then stands for every / ParamRow::every of the earlier ones: its betas are
+// theirs to that power, its decay so many times theirs. Gradients that wait at from_step wait on
+// for the first update of the later cadence.
+struct LaterCadence {
+  int64_t from_step = 0;
+  int every = 0;  // 0: the cadence does not change
+
+  bool changes() const { return every > 0; }
+  bool operator==(const LaterCadence&) const = default;
+};
+
 // All parameters of one label.
 struct ParamRow {
   std::string label;
@@ -83,11 +95,13 @@ struct ParamRow {
   // rounded to bf16. Matrices: the momentum is then f32.
   bool mantissa = false;
   // The label, with one parameter [D, V], of which this label's one parameter [V, D] is the
-  // transpose while StepRates::tied. Both kAdam, with the same `every`, `comms` and dtypes.
+  // transpose while StepRates::tied. Both kAdam, with the same `every`, `later`, `comms` and
+  // dtypes.
   std::string tied_to = {};
   // kAdam: eps is added to the corrected root of the second moment, as in torch.optim.AdamW.
   bool eps_in_bias_correction = false;
-  Rails rails = {};  // kAnvil
+  Rails rails = {};         // kAnvil
+  LaterCadence later = {};  // kAdam
 };
 
 enum class Grouping : uint8_t { kCustomSizing, kByShape, kByLabel, kRoundRobin };
@@ -123,14 +137,29 @@ absl::StatusOr<std::vector<int>> RowsOfSpecs(const OptimizerConfig& config,
 // `row` with lr_mul and wd_mul as they are for this parameter.
 ParamRow RowOf(const ParamRow& row, const kernels::ParameterSpec& spec);
 
+inline bool IsLater(const LaterCadence& later, int64_t step) {
+  return later.changes() && step >= later.from_step;
+}
+inline int EveryAt(int every, const LaterCadence& later, int64_t step) {
+  return IsLater(later, step) ? later.every : every;
+}
+
 // Whether the row's parameters are updated in step `step`.
-inline bool IsDue(const ParamRow& row, int64_t step) { return (step + 1) % row.every == 0; }
+inline bool IsDue(const ParamRow& row, int64_t step) {
+  return (step + 1) % EveryAt(row.every, row.later, step) == 0;
+}
+
+// The updates of the first `steps` steps.
+int64_t UpdatesIn(const ParamRow& row, int64_t steps);
 
 // Which update, from 1, the one of step `step` is in a run whose first step was `first`: the steps
 // that were due. The same for both of a tied pair, whether or not they were updated apart.
 inline int64_t UpdateNumber(const ParamRow& row, int64_t step, int64_t first) {
-  return (step + 1) / row.every - first / row.every;
+  return UpdatesIn(row, step + 1) - UpdatesIn(row, first);
 }
+
+// `row` with betas and wd_mul as they are in step `step`.
+ParamRow RowAt(const ParamRow& row, int64_t step);
 
 // The second moment of kNorMuon and kAnvil: one value for each column (the mean over the rows) of
 // each matrix of the view (or as stored: ParamRow::second_moment_as_stored), or, if the shape as

@@ -20,7 +20,7 @@ PendingGradients::PendingGradients(const OptimizerConfig& config, const StepLayo
                                    const std::vector<Parameter>& parameters, const SlotPlan& slots,
                                    comm::Communicator& comm)
     : parameters_(parameters), slots_(slots), comm_(comm), waits_(parameters.size(), false) {
-  for (int row : layout.row_of_spec) every_.push_back(config.table[row].every);
+  for (int row : layout.row_of_spec) rows_.push_back(config.table[row]);
 }
 
 void PendingGradients::AfterStep(int64_t step) {

@@ -47,13 +47,15 @@ class PendingGradients {
   std::string StateName(size_t parameter) const;
   std::vector<int64_t> StateShape(size_t parameter) const;
   // Whether a parameter's gradient waits after `updates` steps from step 0.
-  bool Waits(size_t parameter, int64_t updates) const { return updates % every_[parameter] != 0; }
+  bool Waits(size_t parameter, int64_t updates) const {
+    return updates > 0 && !IsDue(rows_[parameter], updates - 1);
+  }
 
   const std::vector<kernels::Parameter>& parameters_;
   const SlotPlan slots_;
   comm::Communicator& comm_;
-  std::vector<int> every_;   // of the parameters' rows
-  std::vector<bool> waits_;  // of the parameters
+  std::vector<ParamRow> rows_;  // of the parameters
+  std::vector<bool> waits_;     // of the parameters
 };
 
 }  // namespace optim

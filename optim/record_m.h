@@ -78,6 +78,7 @@ inline OptimizerConfig RecordMConfig() {
     config.table[2].matrix_lr_mul.push_back(factor);      // c_fc
     config.table[2].matrix_lr_mul.push_back(2 * factor);  // c_proj
   }
+  config.table[3].later = {.from_step = 336, .every = 4};
   config.table[5].tied_to = "lm_head";
   for (const ParamRow& row : config.table) config.scatter_order.push_back(row.label);
   config.work_order = {"qk_bank", "vo_bank",    "lm_head",      "embed",   "value_embeds",

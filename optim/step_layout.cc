@@ -1,6 +1,9 @@
 #include "optim/step_layout.h"
 
 #include <algorithm>
+#include <limits>
+#include <numeric>
+#include <set>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -119,7 +122,8 @@ absl::StatusOr<StepLayout> PlanStep(const OptimizerConfig& config,
                            .member_size = spec.size(),
                            .unit = 1,
                            .comms = config.table[layout.row_of_spec[index]].comms,
-                           .every = config.table[layout.row_of_spec[index]].every});
+                           .every = config.table[layout.row_of_spec[index]].every,
+                           .later = config.table[layout.row_of_spec[index]].later});
   }
   layout.groups =
       PlanGroups(config.grouping, specs, InTableOrder(config, layout.row_of_spec, false),
@@ -146,9 +150,30 @@ absl::StatusOr<StepLayout> PlanStep(const OptimizerConfig& config,
 StepKind KindOfStep(const StepLayout& layout, int64_t step, bool tied) {
   StepKind kind{.due = {}, .tied = tied && layout.tied.has_value()};
   for (int i = 0; i < layout.buffers(); ++i) {
-    kind.due.push_back((step + 1) % layout.buffer(i).every == 0);
+    const BufferLayout& buffer = layout.buffer(i);
+    const bool due = (step + 1) % EveryAt(buffer.every, buffer.later, step) == 0;
+    kind.due.push_back(due);
+    kind.later.push_back(due && IsLater(buffer.later, step));
   }
   return kind;
+}
+
+std::vector<Stretch> StretchesOf(const StepLayout& layout) {
+  std::set<int64_t> begins = {0};
+  for (const BufferLayout& buffer : layout.adam) {
+    if (buffer.later.changes()) begins.insert(buffer.later.from_step);
+  }
+  std::vector<Stretch> stretches;
+  for (const int64_t begin : begins) {
+    if (!stretches.empty()) stretches.back().end = begin;
+    Stretch stretch{.begin = begin, .end = std::numeric_limits<int64_t>::max(), .period = 1};
+    for (const BufferLayout& buffer : layout.adam) {
+      stretch.period =
+          std::lcm(stretch.period, int64_t{EveryAt(buffer.every, buffer.later, begin)});
+    }
+    stretches.push_back(stretch);
+  }
+  return stretches;
 }
 
 }  // namespace optim

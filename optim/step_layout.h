@@ -26,7 +26,8 @@ struct BufferLayout {
   int64_t member_size;       // elements
   int64_t unit;              // a chunk is a whole number of units of so many elements
   Comms comms = Comms::kSharded;
-  int every = 1;  // as ParamRow::every
+  int every = 1;            // as ParamRow::every
+  LaterCadence later = {};  // as ParamRow::later
 
   int64_t size() const { return static_cast<int64_t>(members.size()) * member_size; }
   int64_t units() const { return size() / unit; }
@@ -73,9 +74,20 @@ absl::StatusOr<StepLayout> PlanStep(const OptimizerConfig& config,
 struct StepKind {
   std::vector<bool> due;  // of the buffers
   bool tied = false;      // with a tied pair only
+  // Of the buffers: due, and by the later cadence, so with its betas.
+  std::vector<bool> later = {};
   friend auto operator<=>(const StepKind&, const StepKind&) = default;
 };
 StepKind KindOfStep(const StepLayout& layout, int64_t step, bool tied);
+
+// Steps between two changes of a cadence, or after the last one, and after how many of them what is
+// due repeats.
+struct Stretch {
+  int64_t begin = 0;
+  int64_t end = 0;  // that of the last one is INT64_MAX
+  int64_t period = 1;
+};
+std::vector<Stretch> StretchesOf(const StepLayout& layout);
 
 // What gradients travel as. We send f32, so that any number of ranks agrees to rounding; the
 // PyTorch original sends the dtype of the weight.

@@ -1,6 +1,6 @@
 // What of a layout is for people to read: the collectives and --plan.
 #include <algorithm>
-#include <numeric>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,8 +28,11 @@ void DescribeAdam(const StepLayout& layout, const OptimizerConfig& config,
     const ParamRow row = RowOf(config.table[layout.row_of_spec[buffer.members[0]]], spec);
     absl::StrAppend(out, "  ", spec.name, " ", kernels::Name(spec.dtype), " ", Dims(spec.shape),
                     " label ", spec.label, ", peak lr ", row.lr * row.lr_mul,
-                    row.every > 1 ? absl::StrCat(", every ", row.every, " steps") : "", ", chunk ",
-                    buffer.Chunk(ranks), " elements");
+                    row.every > 1 ? absl::StrCat(", every ", row.every, " steps") : "");
+    if (row.later.changes()) {
+      absl::StrAppend(out, ", from step ", row.later.from_step, " on every ", row.later.every);
+    }
+    absl::StrAppend(out, ", chunk ", buffer.Chunk(ranks), " elements");
     const int64_t padding = buffer.Padded(ranks) - buffer.size();
     if (padding > 0) {
       absl::StrAppend(out, ", padded by ", padding, " (", buffer.size(), " is not divisible by ",
@@ -99,26 +102,42 @@ bool SameSchedule(const StepLayout& layout, const StepKind& a, const StepKind& b
                     });
 }
 
+// The kinds of the stretch's steps, those with one schedule together.
+void AppendKinds(const StepLayout& layout, const Stretch& stretch,
+                 std::vector<std::pair<std::string, StepKind>>* kinds) {
+  const int64_t end = std::min(stretch.end, stretch.begin + stretch.period);
+  std::vector<bool> told(end - stretch.begin, false);
+  for (int64_t first = stretch.begin; first < end; ++first) {
+    if (told[first - stretch.begin]) continue;
+    const StepKind tied = KindOfStep(layout, first, true);
+    const StepKind untied = KindOfStep(layout, first, false);
+    std::string name = "steps ";
+    for (int64_t step = first; step < end; ++step) {
+      if (KindOfStep(layout, step, false) != untied) continue;
+      told[step - stretch.begin] = true;
+      absl::StrAppend(&name, step, ", ");
+    }
+    const int64_t again = first + stretch.period;
+    if (again < stretch.end) absl::StrAppend(&name, again, ", ");
+    name += "...";
+    const bool last = stretch.end == std::numeric_limits<int64_t>::max();
+    if (!last) absl::StrAppend(&name, " before ", stretch.end);
+    if (SameSchedule(layout, tied, untied)) {
+      kinds->emplace_back(name, untied);
+    } else {
+      kinds->emplace_back(name + " while tied", tied);
+      kinds->emplace_back(name + " once untied", untied);
+    }
+  }
+}
+
 // The kinds of steps of a run, with what to call them. A step of two parts is described as if all
 // were due.
 std::vector<std::pair<std::string, StepKind>> KindsOfSteps(const StepLayout& layout) {
   const StepKind all{.due = std::vector<bool>(layout.buffers(), true)};
   if (!layout.three_phases()) return {{"a step", all}};
-  int64_t period = 1;
-  for (int i = 0; i < layout.buffers(); ++i) {
-    period = std::lcm(period, int64_t{layout.buffer(i).every});
-  }
   std::vector<std::pair<std::string, StepKind>> kinds;
-  for (int64_t step = 0; step < period; ++step) {
-    const std::string name = absl::StrCat("steps ", step, ", ", step + period, ", ...");
-    const StepKind tied = KindOfStep(layout, step, true), untied = KindOfStep(layout, step, false);
-    if (SameSchedule(layout, tied, untied)) {
-      kinds.emplace_back(name, untied);
-    } else {
-      kinds.emplace_back(name + " while tied", tied);
-      kinds.emplace_back(name + " once untied", untied);
-    }
-  }
+  for (const Stretch& stretch : StretchesOf(layout)) AppendKinds(layout, stretch, &kinds);
   return kinds;
 }
 

@@ -39,12 +39,25 @@ absl::Status CheckRails(const ParamRow& row) {
   return absl::OkStatus();
 }
 
+absl::Status CheckLater(const ParamRow& row) {
+  const LaterCadence& later = row.later;
+  if (later == LaterCadence{}) return absl::OkStatus();
+  if (row.rule != Rule::kAdam) return BadRow(row, "a later cadence is for adam");
+  if (later.every <= row.every || later.every % row.every != 0 || later.from_step < 0) {
+    return BadRow(row, absl::StrCat("later cadence has from_step ", later.from_step, " and every ",
+                                    later.every, "; the step must be 0 or above, every a multiple ",
+                                    "of the earlier ", row.every, " and more"));
+  }
+  return absl::OkStatus();
+}
+
 // Fields that go together.
 absl::Status CheckFields(const ParamRow& row) {
   const bool adam = row.rule == Rule::kAdam;
   if (row.every < 1 || (row.every > 1 && !adam)) {
     return BadRow(row, absl::StrCat("every is ", row.every, "; 1, or for adam more, is needed"));
   }
+  ABSL_RETURN_IF_ERROR(CheckLater(row));
   if (adam && (row.aspect_of_view || !row.matrix_lr_mul.empty())) {
     return BadRow(row, "aspect_of_view and matrix_lr_mul are not for adam");
   }
@@ -119,6 +132,10 @@ absl::Status CheckPair(const ParamRow& row, const ParamRow& target,
   }
   if (!target.tied_to.empty()) {
     return BadRow(row, absl::StrCat("tied to ", target.label, ", which is tied itself"));
+  }
+  if (row.later != target.later) {
+    return BadRow(
+        row, absl::StrCat("tied to ", target.label, ", but their later cadences are not the same"));
   }
   if (row.every != target.every || row.comms != target.comms ||
       row.moment_dtype != target.moment_dtype) {

@@ -15,6 +15,7 @@ namespace {
 
 constexpr int64_t kBaseSteps = 1122, kGrowthSteps = 52, kExtensionSteps = 20;
 constexpr int64_t kEngagedFrom = 514;
+constexpr int64_t kSlowerFrom = 336;  // the value embeddings' updates
 // Of the MLP bank: the one behind the eleven layers.
 constexpr int kMlpSlots = 12, kDeadSlot = 11;
 
@@ -30,7 +31,10 @@ void MakeAnvil(optim::ParamRow* row) {
 void ChangeOptimizer(optim::OptimizerConfig* config) {
   for (optim::ParamRow& row : config->table) {
     if (row.rule != optim::Rule::kAdam) MakeAnvil(&row);
-    if (row.label == "ve0" || row.label == "ve1" || row.label == "ve2") row.lr_mul = 70;
+    if (row.label == "ve0" || row.label == "ve1" || row.label == "ve2") {
+      row.lr_mul = 70;
+      row.later = {.from_step = kSlowerFrom, .every = 2 * row.every};
+    }
     if (row.label == "mlp") {
       row.matrix_lr_mul.clear();
       for (int slot = 0; slot < kMlpSlots; ++slot) {

@@ -66,6 +66,7 @@ void Rescale(Recipe* recipe, int64_t total_steps) {
   const int64_t old_total = recipe->schedules.run.total();
   for (optim::ParamRow& row : recipe->optimizer.table) {
     row.rails.engaged_from = sched::ScaledSteps(row.rails.engaged_from, old_total, total_steps);
+    row.later.from_step = sched::ScaledSteps(row.later.from_step, old_total, total_steps);
   }
   recipe->schedules = sched::Rescaled(recipe->schedules, total_steps);
 }

@@ -45,8 +45,8 @@ struct Recipe {
 absl::StatusOr<Recipe> FindRecipe(absl::string_view record, absl::string_view preset,
                                   int64_t vocab_size);
 
-// The recipe of a run of `total_steps` with the same course: sched::Rescaled, and the step in which
-// Anvil's rails engage in proportion.
+// The recipe of a run of `total_steps` with the same course: sched::Rescaled, and the steps in
+// which Anvil's rails engage and a row's cadence changes in proportion.
 void Rescale(Recipe* recipe, int64_t total_steps);
 
 // Classes for `ids` token ids: the next multiple of 128, as the GEMMs like it.

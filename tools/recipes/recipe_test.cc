@@ -331,6 +331,34 @@ TEST(Anvil, AN_04_RailsEngageInProportion) {
   EXPECT_EQ(demo.optimizer.table[0].rails.engaged_from, 17);
 }
 
+// Events of the value embeddings, from step 336 on in every fourth step; of shorter runs too.
+TEST(Anvil, AN_20_AN_21_TheValueEmbeddingsCadence) {
+  Recipe recipe = Mainline();
+  int tables = 0;
+  for (const optim::ParamRow& row : recipe.optimizer.table) {
+    const bool value_embedding = row.label == "ve0" || row.label == "ve1" || row.label == "ve2";
+    EXPECT_EQ(row.later.changes(), value_embedding) << row.label;
+    if (!value_embedding) continue;
+    ++tables;
+    EXPECT_EQ(optim::UpdatesIn(row, 1194), 382);
+    EXPECT_TRUE(optim::IsDue(row, 335) && optim::IsDue(row, 339) && optim::IsDue(row, 1191));
+    EXPECT_FALSE(optim::IsDue(row, 337) || optim::IsDue(row, 1193));
+    const optim::ParamRow first = optim::RowAt(row, 335), later = optim::RowAt(row, 336);
+    EXPECT_DOUBLE_EQ(first.beta1, 0.75);
+    EXPECT_DOUBLE_EQ(first.beta2, 0.95);
+    EXPECT_DOUBLE_EQ(first.wd_mul, 5);
+    EXPECT_DOUBLE_EQ(later.beta1, 0.5625);
+    EXPECT_DOUBLE_EQ(later.beta2, 0.9025);
+    EXPECT_DOUBLE_EQ(later.wd_mul, 10);
+    EXPECT_DOUBLE_EQ(later.lr_mul, 70);
+  }
+  EXPECT_EQ(tables, 3);
+  Rescale(&recipe, 40);
+  for (const optim::ParamRow& row : recipe.optimizer.table) {
+    EXPECT_EQ(row.later.from_step, row.later.changes() ? 11 : 0) << row.label;
+  }
+}
+
 TEST(Anvil, EveryLabelIsInBothOrders) {
   const Recipe recipe = Mainline();
   const auto layout = optim::PlanStep(recipe.optimizer, model::ParameterSpecs(recipe.model));

@@ -19,13 +19,17 @@ namespace fs = std::filesystem;
 constexpr int64_t kSteps = 22;
 
 // Of 22 steps 18 are scheduled: stages start at 5, 11 and 17, the extension at 18; the rails engage
-// at 9, and head and embedding are tied up to step 19.
+// at 9, and head and embedding are tied up to step 19. The value embeddings are due at 1, 3 and 5,
+// then at 7, 11, 15 and 19.
 TrainConfig AnvilTest(const std::string& name) {
   TrainConfig config = TestConfig(FreshFolder(name), kSteps, {}, "anvil");
   Recipe& recipe = config.recipe;
   recipe.schedules.run = {.scheduled_steps = 18, .extension_steps = 4};
   CHECK_EQ(sched::LastTiedStep(recipe.schedules.tying, recipe.schedules.run), 19);
   CHECK_EQ(recipe.optimizer.table[0].rails.engaged_from, 9);
+  for (const optim::ParamRow& row : recipe.optimizer.table) {
+    CHECK_EQ(row.later.from_step, row.later.changes() ? 6 : 0) << row.label;
+  }
   std::vector<int64_t> starts;
   for (const sched::BatchStart& start :
        sched::BatchStarts(recipe.schedules.batch, recipe.schedules.run)) {
@@ -56,7 +60,7 @@ TEST(AnvilTrain, LearnsAndRepeatsBitForBit) {
 // The same run cut before, at and after each change, and gone on with on other ranks.
 TEST(AnvilTrain, AN_04_ResumesAcrossEveryChange) {
   TrainConfig config = AnvilTest("anvil_resume");
-  ExpectResumesAt(config, {1, 5, 9, 10, 12, 17, 18, 20, 21});
+  ExpectResumesAt(config, {1, 5, 6, 7, 9, 10, 12, 17, 18, 20, 21});
 }
 
 // The slot of the MLP bank behind the layers keeps its bits for the whole run; the others do not.

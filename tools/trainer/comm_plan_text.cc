@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -135,7 +134,7 @@ Work WorkAtRate(const TrainConfig& config, const optim::StepLayout& layout,
   return work;
 }
 
-// Mean over the steps of one period.
+// Mean over the steps of one period, of the last cadence.
 struct MeanStep {
   CommTimes comm;
   double compute_ms = 0, exposed_ms = 0, link_ms = 0;
@@ -143,14 +142,11 @@ struct MeanStep {
 
 MeanStep Predict(const optim::StepLayout& layout, const Work& work, int ranks, int slots,
                  const LinkModel& link) {
-  int64_t period = 1;
-  for (int i = 0; i < layout.buffers(); ++i) {
-    period = std::lcm(period, int64_t{layout.buffer(i).every});
-  }
+  const optim::Stretch last = optim::StretchesOf(layout).back();
   const int64_t loss_bytes = int64_t{4} * ranks * ((slots + ranks - 1) / ranks + 2);
   MeanStep mean;
-  const double share = 1.0 / static_cast<double>(period);
-  for (int64_t step = 0; step < period; ++step) {
+  const double share = 1.0 / static_cast<double>(last.period);
+  for (int64_t step = last.begin; step < last.begin + last.period; ++step) {
     const PredictedStep predicted = PredictStep(layout, optim::KindOfStep(layout, step, work.tied),
                                                 ranks, work.buffers, loss_bytes, link);
     mean.compute_ms += share * 1e3 * predicted.compute_s;

@@ -20,7 +20,8 @@ struct CommPlanFlags {
   double tflops = 0;                // else: at this rate, from the FLOPs
 };
 
-// A table of the collectives of a step, mean over one period of the rules' `every`, and the share
+// A table of the collectives of a step, mean over one period of the rules' `every` (where it
+// changes, of the last one), and the share
 // of exposed time in a step of each batch size. Where there are more ranks than slots, as if
 // --slots had been raised to the next multiple of the recipe's; the text says so.
 //
