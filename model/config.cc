@@ -46,6 +46,14 @@ absl::Status ValidateSizes(const GptConfig& config) {
     return absl::InvalidArgumentError(
         "model: kPerLayerBf16 has neither an fp8 head nor a backout layer");
   }
+  if (config.split_attention_banks && !HasBanks(config)) {
+    return absl::InvalidArgumentError("model: split_attention_banks needs weights in banks");
+  }
+  if (config.split_attention_banks && config.heads % 2 != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("model: split_attention_banks has pairs of heads, but heads is ", config.heads,
+                     ", an odd number"));
+  }
   if (!(config.softcap > 0) || !(config.softcap_temperature > 0)) {
     return absl::InvalidArgumentError(
         absl::StrCat("model: softcap ", config.softcap, " and softcap_temperature ",

@@ -70,6 +70,9 @@ struct GptConfig {
   // alone.
   int loss_weights = 0;
   bool fp8_head = true;  // training's head in fp8; validation is always bf16
+  // kBanks only. Attention has two banks instead of one, of Q and K and of V and O, and what the
+  // optimizer sees of Q and K are pairs of neighbouring heads. Initial weights differ too.
+  bool split_attention_banks = false;
   // The layer whose output, weighed by a scalar, is taken out of the stream again before the final
   // norm; -1: none.
   int backout_layer = -1;

@@ -12,6 +12,18 @@ using kernels::Parameter;
 using kernels::Queue;
 using kernels::Tensor;
 
+namespace {
+
+// With split banks: what backward has left in one layer's scratch.
+void AddAttentionGradient(const LayerWeights& weights, Queue& queue) {
+  const Tensor dqkvo = weights.attention.qkvo.grad.At(0);
+  const int64_t half = weights.qk_grad.size();  // Q and K, then V and O, as in the banks
+  kernels::Add(dqkvo.Slice(0, half), weights.qk_grad, queue);
+  kernels::Add(dqkvo.Slice(half, half), weights.vo_grad, queue);
+}
+
+}  // namespace
+
 Gpt::Gpt(const GptConfig& config, const PassShape& shape)
     : config_(config),
       shape_(shape),
@@ -101,9 +113,12 @@ void Gpt::BackwardLayer(int layer, const PassInput& input, const PassWeights& we
     if (has.attention) kernels::RmsNormGrad(du, m.mlp_u, m.mlp_inv_rms, dx, dx, queue);
   }
   if (has.attention) {
+    const bool split = config_.split_attention_banks;
+    if (split) kernels::FillZero(w.attention.qkvo.grad, queue);
     attention_[layer].Backward(input, w.attention, m.u, m.attention, scratch_.attention, dx, du,
                                scratch_.du_head, embedding_.dvalue_rows(has.value_embedding),
                                queue);
+    if (split) AddAttentionGradient(w, queue);
   }
   BackwardMix(layer, weights, queue);
 }

@@ -12,22 +12,37 @@ using kernels::Tensor;
 
 namespace {
 
-// One attention layer's two parts that have a factor each: the rows of Q, K, V, and those of O.
+// Rows of one attention layer's matrices that lie in one bank and have one factor.
 struct Part {
+  int bank;           // its parameter, seen as [rows, D]
+  int64_t bank_row;   // of them the first
+  int64_t layer;      // among those with attention
+  int64_t row, rows;  // of the layer's Q, K, V, O [4 D, D]
   int factor;         // its place among the scalars
-  int64_t row, rows;  // of the bank, as [all layers' 4 D, D]
 };
 
-std::vector<Part> Parts(const GptConfig& config) {
+std::vector<Part> Parts(const GptConfig& config, const ParameterLayout& layout) {
   std::vector<Part> parts;
-  int64_t row = 0;
+  const int64_t dim = config.dim;
+  int64_t at = 0;
   for (int layer : AttentionLayers(config)) {
     const int factor = WeightFactor(config, layer);
-    parts.push_back({factor, row, 3 * config.dim});
-    parts.push_back({factor + 1, row + 3 * config.dim, config.dim});
-    row += 4 * config.dim;
+    if (config.split_attention_banks) {
+      parts.push_back({layout.qk_bank, 2 * at * dim, at, 0, 2 * dim, factor});
+      parts.push_back({layout.vo_bank, 2 * at * dim, at, 2 * dim, dim, factor});
+      parts.push_back({layout.vo_bank, (2 * at + 1) * dim, at, 3 * dim, dim, factor + 1});
+    } else {
+      parts.push_back({layout.attn_bank, 4 * at * dim, at, 0, 3 * dim, factor});
+      parts.push_back({layout.attn_bank, (4 * at + 3) * dim, at, 3 * dim, dim, factor + 1});
+    }
+    ++at;
   }
   return parts;
+}
+
+// The part's rows of its bank, or of the bank's gradient.
+Tensor RowsOf(const Part& part, const Tensor& bank, int64_t dim) {
+  return bank.Reshape({-1, dim}).Slice(part.bank_row, part.rows);
 }
 
 }  // namespace
@@ -39,12 +54,9 @@ void Gpt::PrepareBanks(const std::vector<Parameter>& parameters, Queue& queue) {
   const Tensor table = banks_.scalars.value;
   kernels::Copy(scalars, table.Slice(0, scalars.size()), queue);
   kernels::Copy(x0_lambdas, table.Slice(scalars.size(), x0_lambdas.size()), queue);
-  const Tensor bank = parameters[layout_.attn_bank].value.Reshape({-1, config_.dim});
-  const int64_t layer_rows = 4 * config_.dim;
-  for (const Part& part : Parts(config_)) {
-    const Tensor scaled = banks_.scaled[part.row / layer_rows];
-    kernels::ScaleWeight(bank.Slice(part.row, part.rows), scalars, part.factor,
-                         scaled.Slice(part.row % layer_rows, part.rows), queue);
+  for (const Part& part : Parts(config_, layout_)) {
+    kernels::ScaleWeight(RowsOf(part, parameters[part.bank].value, config_.dim), scalars,
+                         part.factor, banks_.scaled[part.layer].Slice(part.row, part.rows), queue);
   }
 }
 
@@ -59,14 +71,13 @@ void Gpt::AddLambdaGradients(const std::vector<Parameter>& parameters, int64_t l
 
 void Gpt::FinishGradients(const std::vector<Parameter>& parameters, Queue& queue) const {
   if (!has_banks()) return;
-  const Parameter& bank = parameters[layout_.attn_bank];
   const Parameter& scalars = parameters[layout_.scalars];
-  const Tensor weights = bank.value.Reshape({-1, config_.dim});
-  for (int64_t leaf = 0; leaf < bank.grad.dim(0); ++leaf) {
-    const Tensor gradients = bank.grad.At(leaf).Reshape({-1, config_.dim});
-    for (const Part& part : Parts(config_)) {
-      kernels::ScaleWeightGrad(weights.Slice(part.row, part.rows), scalars.value, part.factor,
-                               gradients.Slice(part.row, part.rows), scalars.grad.At(leaf), queue);
+  for (int64_t leaf = 0; leaf < scalars.grad.dim(0); ++leaf) {
+    for (const Part& part : Parts(config_, layout_)) {
+      const Parameter& bank = parameters[part.bank];
+      kernels::ScaleWeightGrad(RowsOf(part, bank.value, config_.dim), scalars.value, part.factor,
+                               RowsOf(part, bank.grad.At(leaf), config_.dim), scalars.grad.At(leaf),
+                               queue);
     }
   }
 }

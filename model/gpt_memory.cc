@@ -39,6 +39,9 @@ void Gpt::PlanWeights(PassMemory& memory) {
     const int64_t lambdas = specs[layout_.scalars].size() + specs[layout_.x0_lambdas].size();
     memory.Add(&banks_.scalars.value, "lambdas", DType::kF32, {lambdas});
     if (shape_.train) memory.Add(&banks_.scalars.grad, "dlambdas", DType::kF32, {1, lambdas});
+    if (shape_.train && config_.split_attention_banks) {
+      memory.Add(&banks_.dqkvo, "dqkvo", DType::kF32, {1, 4 * config_.dim * config_.dim});
+    }
     banks_.scaled.resize(AttentionLayers(config_).size());
     for (kernels::Tensor& scaled : banks_.scaled) {
       memory.Add(&scaled, "scaled qkvo", DType::kBF16, {4 * config_.dim, config_.dim});

@@ -126,8 +126,15 @@ void InitBanks(const GptConfig& config, const ParameterLayout& layout, uint64_t 
   const auto stream = [&](int index) { return Stream(seed, parameters[index].spec.name); };
   const double bound = std::sqrt(3.0 / static_cast<double>(config.dim));
   const int64_t square = config.dim * config.dim, mlp = config.dim * config.mlp_dim;
-  UploadUniform(stream(layout.attn_bank), bound, 3 * square, 4 * square,
-                parameters[layout.attn_bank], queue);
+  if (config.split_attention_banks) {
+    for (int bank : {layout.qk_bank, layout.vo_bank}) {
+      const int64_t size = parameters[bank].spec.size();
+      UploadUniform(stream(bank), bound / 2, size, size, parameters[bank], queue);
+    }
+  } else {
+    UploadUniform(stream(layout.attn_bank), bound, 3 * square, 4 * square,
+                  parameters[layout.attn_bank], queue);
+  }
   UploadUniform(stream(layout.mlp_bank), bound / 2, mlp, 2 * mlp, parameters[layout.mlp_bank],
                 queue);
   UploadNormal(stream(layout.lm_head), 0.005, parameters[layout.lm_head], queue);

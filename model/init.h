@@ -20,8 +20,10 @@ namespace model {
 // With kPerLayerBf16 the same, rounded to bf16; skip weights 1.
 // With banks:
 //   lm_head               N(0, 0.005^2);  embed its transpose
-//   Q, K, V               uniform in [-b, b), b = sqrt(3 / dim); c_fc with b / 2, padding slots too
-//   O, c_proj, all gates, value_embeds, x0_lambdas   zero
+//   Q, K, V               uniform in [-b, b), b = sqrt(3 / dim); with split_attention_banks Q, K,
+//                         V and O in [-b / 2, b / 2)
+//   c_fc                  uniform in [-b / 2, b / 2), padding slots too
+//   O otherwise, c_proj, all gates, value_embeds, x0_lambdas   zero
 //   scalars               weights of the stream 1.1, factors (0.5, 1), smear lambda 0, backout
 //                         lambda 0.5, skip weight -1.5
 //

@@ -61,8 +61,13 @@ class Declarer {
     const int64_t heads = config_.heads, features = config_.gate_features, mlps = MlpSlots(config_);
     const auto attention = static_cast<int64_t>(AttentionLayers(config_).size());
     const auto gated = static_cast<int64_t>(ValueEmbeddingLayers(config_).size());
-    layout.attn_bank = Add(
-        {"attn_bank", "attn", {attention, 4 * dim, dim}, DType::kBF16, 4 * attention, dim, dim});
+    if (config_.split_attention_banks) {
+      layout.qk_bank = MatrixBank("qk_bank", "qk", attention * heads, 2 * config_.head_dim, dim);
+      layout.vo_bank = MatrixBank("vo_bank", "vo", 2 * attention, dim, dim);
+    } else {
+      layout.attn_bank = Add(
+          {"attn_bank", "attn", {attention, 4 * dim, dim}, DType::kBF16, 4 * attention, dim, dim});
+    }
     layout.mlp_bank =
         Add({"mlp_bank", "mlp", {mlps, 2, hidden, dim}, DType::kBF16, 2 * mlps, hidden, dim});
     layout.scalars = Vector("scalars", ScalarCount(config_));
@@ -117,6 +122,11 @@ class Declarer {
 
   int Vector(const char* name, int64_t size) {
     return Add({name, name, {size}, DType::kF32, 1, 1, size});
+  }
+
+  int MatrixBank(const char* name, const char* label, int64_t matrices, int64_t rows,
+                 int64_t cols) {
+    return Add({name, label, {matrices, rows, cols}, DType::kBF16, matrices, rows, cols});
   }
 
   int Gates(const char* name, int64_t layers, int64_t heads, int64_t features) {

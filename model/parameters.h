@@ -31,6 +31,10 @@ namespace model {
 //   mlp_bank [mlp]    [MLP slots, 2, hidden, dim]: c_fc [out, in] and c_proj [in, out]; layer i is
 //                     slot i; the slots are a multiple of 4, so that 8 ranks share them, and those
 //                     beyond the layers have no gradient
+//   with split_attention_banks, instead of attn_bank:
+//   qk_bank [qk]  [attention layers * heads, 2 head_dim, dim]: of each layer Q and then K, [out,
+//                 in], two neighbouring heads a matrix
+//   vo_bank [vo]  [2 attention layers, dim, dim]: V and O of each, [out, in]
 //   scalars f32, value_embeds.{k}.weight [ve{k}], smear_gate.weight, skip_gate.weight [1,
 //   features], attn_gate_bank [attention layers, heads, features], ve_gate_bank [layers with a
 //   value embedding, heads, features], x0_lambdas f32 [layers], lm_head.weight [dim, V],
@@ -53,6 +57,8 @@ struct ParameterLayout {
   int lm_head = -1;
   // With banks only; `layers` is empty then.
   int attn_bank = -1;
+  int qk_bank = -1;  // this and vo_bank in the place of attn_bank
+  int vo_bank = -1;
   int mlp_bank = -1;
   int skip_gate = -1;
   int attn_gate_bank = -1;

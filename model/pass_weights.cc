@@ -67,6 +67,8 @@ namespace {
 // A parameter, or an entry of a bank, with one leaf of its gradient.
 class BankViewer {
  public:
+  using Tensor = kernels::Tensor;
+
   BankViewer(const std::vector<kernels::Parameter>& parameters, LeafRange leaves)
       : parameters_(parameters), leaves_(leaves) {
     CHECK_LE(leaves.count, 1) << "a pass of several leaves";
@@ -84,16 +86,18 @@ class BankViewer {
     const Tensor value = parameters_[bank].value.At(entry).At(half);
     return View(bank, value, (2 * entry + half) * value.size(), value.size());
   }
+  // Elements [begin, begin + size) of the leaf; empty without leaves.
+  Tensor GradientOf(int index, int64_t begin, int64_t size) const {
+    if (leaves_.count == 0) return {};
+    CHECK(parameters_[index].grad) << parameters_[index].spec.name << " has no gradient";
+    return parameters_[index].grad.At(leaves_.begin).Slice(begin, size);
+  }
 
  private:
-  using Tensor = kernels::Tensor;
   Weight View(int index, const Tensor& value, int64_t begin, int64_t size) const {
     Weight weight;
     weight.value = value;
-    if (leaves_.count > 0) {
-      CHECK(parameters_[index].grad) << parameters_[index].spec.name << " has no gradient";
-      weight.grad = parameters_[index].grad.At(leaves_.begin).Slice(begin, size).Reshape({1, size});
-    }
+    if (leaves_.count > 0) weight.grad = GradientOf(index, begin, size).Reshape({1, size});
     return weight;
   }
 
@@ -120,7 +124,14 @@ PassWeights ViewBanks(const GptConfig& config, const ParameterLayout& layout,
     LayerWeights layer;
     layer.attention.scalars = weights.scalars;
     if (has.attention) {
-      layer.attention.qkvo = view.Entry(layout.attn_bank, attention);
+      if (config.split_attention_banks) {
+        const int64_t half = 2 * config.dim * config.dim;
+        layer.attention.qkvo.grad = own.dqkvo;
+        layer.qk_grad = view.GradientOf(layout.qk_bank, attention * half, half);
+        layer.vo_grad = view.GradientOf(layout.vo_bank, attention * half, half);
+      } else {
+        layer.attention.qkvo = view.Entry(layout.attn_bank, attention);
+      }
       layer.attention.qkvo.value = own.scaled[attention];
       layer.attention.gate = view.Entry(layout.attn_gate_bank, attention);
       ++attention;

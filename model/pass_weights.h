@@ -16,6 +16,9 @@ namespace model {
 struct LayerWeights {
   AttentionWeights attention;
   MlpWeights mlp;
+  // With split banks: where the two halves of attention.qkvo.grad, which then is scratch of one
+  // layer in one pass, are to be added.  f32 [2 D D] each
+  kernels::Tensor qk_grad, vo_grad;
 };
 
 struct PassWeights {
@@ -38,6 +41,7 @@ struct LeafRange {
 struct BankTensors {
   Weight scalars;                       // f32 [n], grad f32 [1, n]: see PassWeights
   std::vector<kernels::Tensor> scaled;  // by attention layer's place in the bank: bf16 [4 D, D]
+  kernels::Tensor dqkvo;                // f32 [1, 4 D D], with split banks and backward
 };
 
 // Of a model with banks. One leaf at most: an entry of a bank is dense in one leaf only.

@@ -26,7 +26,8 @@ double Hashed(uint64_t position, uint64_t stream) {
 }
 
 double ScaleOf(const std::string& name) {
-  if (name == "attn_bank" || name == "x0_lambdas") return 0.3;
+  if (name == "attn_bank" || name == "qk_bank" || name == "vo_bank") return 0.3;
+  if (name == "x0_lambdas") return 0.3;
   if (name == "mlp_bank") return 0.2;
   if (absl::EndsWith(name, "gate_bank")) return 0.5;
   if (absl::EndsWith(name, "c_fc") || absl::EndsWith(name, "fc_w")) return 0.25;

@@ -18,6 +18,7 @@ class NanospeedConfig(PretrainedConfig):
                         "isru": cap * logits / sqrt(logits^2 + cap^2)
     backout_layer       the layer whose weighed output is taken out of the stream before the head;
                         -1: none
+    split_attention_banks  with "banks": attention's weights are qk_bank and vo_bank
     nanospeed           what export_hf --import needs to write a checkpoint again
     """
 
@@ -35,6 +36,7 @@ class NanospeedConfig(PretrainedConfig):
         head_dim=0,
         gate_features=12,
         value_embeddings=3,
+        split_attention_banks=False,
         layers=(),
         short_window=0,
         long_window=0,
@@ -59,6 +61,7 @@ class NanospeedConfig(PretrainedConfig):
         self.head_dim = head_dim
         self.gate_features = gate_features
         self.value_embeddings = value_embeddings
+        self.split_attention_banks = split_attention_banks
         self.layers = list(layers)
         self.short_window = short_window
         self.long_window = long_window

@@ -77,7 +77,7 @@ class EveryRecord : public testing::TestWithParam<const char*> {};
 
 INSTANTIATE_TEST_SUITE_P(Records, EveryRecord,
                          testing::Values("muon_custom_sizing", "fix_muon_lr", "unified_optimizers",
-                                         "record7"),
+                                         "anvil", "record7"),
                          [](const auto& record) { return std::string(record.param); });
 
 TEST_P(EveryRecord, ComesBackBitForBit) {
@@ -118,6 +118,7 @@ TEST_P(EveryRecord, ConfigIsTheModels) {
     EXPECT_EQ(layer["value_embedding"], model.layers[i].value_embedding) << i;
     EXPECT_EQ(layer["skip_from"], model.layers[i].skip_from) << i;
   }
+  EXPECT_EQ(config["split_attention_banks"], model.split_attention_banks);
   EXPECT_EQ(config["backout_layer"], model.backout_layer);
   EXPECT_EQ(config["softcap"], model.softcap);
   EXPECT_EQ(config["bos_token_id"], 256);

@@ -55,6 +55,7 @@ void AddArchitecture(const model::GptConfig& config, ordered_json* out) {
        {"head_dim", config.head_dim},
        {"gate_features", config.gate_features},
        {"value_embeddings", config.value_embeddings},
+       {"split_attention_banks", config.split_attention_banks},
        {"backout_layer", config.backout_layer},
        {"softcap_kind", config.softcap_kind == kernels::SoftCap::kIsru ? "isru" : "sigmoid"},
        {"softcap", config.softcap},

@@ -50,7 +50,7 @@ class Logits : public testing::TestWithParam<const char*> {};
 
 INSTANTIATE_TEST_SUITE_P(Records, Logits,
                          testing::Values("muon_custom_sizing", "fix_muon_lr", "unified_optimizers",
-                                         "record7"),
+                                         "anvil", "record7"),
                          [](const auto& record) { return std::string(record.param); });
 
 TEST_P(Logits, AreTheModelingFiles) {

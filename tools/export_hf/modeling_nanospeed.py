@@ -1,6 +1,6 @@
 """The GPTs of the NanoGPT speedrun as nanospeed trains them, in plain PyTorch.
 
-One class for four records; what differs between them is in the configuration. Loaded in bfloat16
+One class for five records; what differs between them is in the configuration. Loaded in bfloat16
 it rounds where nanospeed rounds: chains of float32 arithmetic, each rounded once where nanospeed
 stores a bfloat16 tensor. Loaded in float32 nothing is rounded but the rotary tables, which are part
 of what the weights were trained to.
@@ -156,10 +156,14 @@ class NanospeedForCausalLM(PreTrainedModel, GenerationMixin):
         dim, layers = config.hidden_size, len(config.layers)
         heads, features = config.num_attention_heads, config.gate_features
         slots = (layers + 3) // 4 * 4
-        self.attn_bank = nn.Parameter(torch.empty(len(self.attention_layers), 4 * dim, dim))
+        attention = len(self.attention_layers)
+        if config.split_attention_banks:  # pairs of heads of Q, then of K; V, then O
+            self.qk_bank = nn.Parameter(torch.empty(attention * heads, 2 * config.head_dim, dim))
+            self.vo_bank = nn.Parameter(torch.empty(2 * attention, dim, dim))
+        else:
+            self.attn_bank = nn.Parameter(torch.empty(attention, 4 * dim, dim))
         self.mlp_bank = nn.Parameter(torch.empty(slots, 2, config.intermediate_size, dim))
-        self.attn_gate_bank = nn.Parameter(
-            torch.empty(len(self.attention_layers), heads, features))
+        self.attn_gate_bank = nn.Parameter(torch.empty(attention, heads, features))
         self.ve_gate_bank = nn.Parameter(torch.empty(len(self.value_layers), heads, features))
         self.scalars = nn.Parameter(torch.empty(3 * layers + 3))
         self.x0_lambdas = nn.Parameter(torch.empty(layers))
@@ -197,7 +201,12 @@ class NanospeedForCausalLM(PreTrainedModel, GenerationMixin):
         if not self.banks:
             stack = self.blocks[i].attn.qkvo_w.view(4 * dim, dim)
             return stack[: 3 * dim], stack[3 * dim :]
-        stack = self.attn_bank[self.attention_layers.index(i)]
+        slot = self.attention_layers.index(i)
+        if self.config.split_attention_banks:
+            halves = (bank.view(-1, 2 * dim, dim)[slot] for bank in (self.qk_bank, self.vo_bank))
+            stack = torch.cat(list(halves))
+        else:
+            stack = self.attn_bank[slot]
         at = len(self.config.layers) + 2 * i
         qkv, out = self.scalars[at] * stack[: 3 * dim], self.scalars[at + 1] * stack[3 * dim :]
         return qkv.to(stack.dtype), out.to(stack.dtype)

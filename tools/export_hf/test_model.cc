@@ -27,7 +27,9 @@ Noise NoiseOf(const kernels::ParameterSpec& spec) {
   if (absl::StrContains(spec.name, "gate")) return {.half = 0.5f};
   if (absl::StartsWith(spec.name, "lm_head")) return {.half = 0.5f};
   // Attention takes means of many values; as large as the rest it is with these.
-  if (absl::StrContains(spec.name, "qkvo") || spec.name == "attn_bank") return {.half = 0.5f};
+  for (const char* label : {"attn", "qk", "vo"}) {
+    if (spec.label == label) return {.half = 0.5f};
+  }
   return {.half = 0.125f};  // keeps the size of an input of 128 features
 }
 

@@ -84,10 +84,13 @@ class AnvilOptimizer(uo.UnifiedOptimizer):
 
     ADAM = uo.ADAM | {n: (VALUE_LR, *rates[1:]) for n, rates in uo.ADAM.items()
                       if n.startswith("value_embeds")}
+    BANKS = ("qk_bank", "vo_bank", "mlp_bank")
 
-    def __init__(self, weights: Weights, record: UnifiedRecord) -> None:
+    def __init__(self, weights: Weights, record: UnifiedRecord, precision: str = "bf16") -> None:
+        """precision: of the cascade, bf16 or f64."""
         super().__init__(weights, record)
-        self.slow = {n: torch.zeros_like(weights[n]) for n in ("attn_bank", "mlp_bank")}
+        self.dtype = {"bf16": torch.bfloat16, "f64": torch.float64}[precision]
+        self.slow = {n: torch.zeros_like(weights[n]) for n in self.BANKS}
 
     @torch.no_grad()
     def step(self, gradients: Weights, step: int, lr_multiplier: float, momentum: float,
@@ -95,13 +98,20 @@ class AnvilOptimizer(uo.UnifiedOptimizer):
         self.engaged = engaged
         super().step(gradients, step, lr_multiplier, momentum, tied)
 
+    def state(self) -> Weights:
+        """By the names of checkpoints."""
+        named = {"muon.momentum": {n: self.m[n] for n in self.BANKS}, "anvil.slow_rail": self.slow,
+                 "anvil.second_moment": self.second, "adam.m": {n: self.m[n] for n in self.v},
+                 "adam.v": self.v}
+        return {f"{kind}/{n}": t for kind, tensors in named.items() for n, t in tensors.items()}
+
     def _matrices(self, name: str, gradient: torch.Tensor, lr_multiplier: float,
                   momentum: float) -> None:
-        w, columns = self.w[name], self.w[name].shape[-1]
-        rows = columns if name == "attn_bank" else w.shape[-2]
+        w = self.w[name]
+        rows, columns = w.shape[-2:]
         view = lambda t: t.reshape(-1, rows, columns)
         u = twin_rails(bf16_values(gradient), self.m[name], self.slow[name], momentum, self.engaged)
-        o = cascade(view(u))
+        o = cascade(view(u), self.dtype)
         if name not in self.second:
             lanes = (rows, 1) if rows >= columns else (1, columns)
             self.second[name] = o.new_zeros((len(o), *lanes), dtype=torch.float32)

@@ -8,9 +8,10 @@ from __future__ import annotations
 import torch
 
 import anvil_optimizer as ao
+from anvil_model import AnvilModel, initial_weights
 from anvil_schedule import AnvilSchedule
+from record_model import Weights
 from records import RECORDS
-from unified_weights import initial_weights
 
 RECORD = RECORDS["anvil"]
 
@@ -79,8 +80,7 @@ def check_lanes_an_11() -> None:
 
 
 def check_optimizer_an_13() -> None:
-    stored = initial_weights(RECORD, 32, 16, 2, 64, 0, dense=True)
-    w = {n: v.float() for n, v in stored.items()}
+    w = small_weights()
     start = w["mlp_bank"].clone()
     optimizer = ao.AnvilOptimizer(w, RECORD)
     random = torch.Generator().manual_seed(1)
@@ -89,7 +89,26 @@ def check_optimizer_an_13() -> None:
         optimizer.step(gradients, step, 1.0, 0.85, True, step >= 2)
     moved = (w["mlp_bank"] != start).flatten(1).any(1).tolist()
     assert moved == [slot != ao.DEAD_SLOT for slot in range(12)], moved
-    assert torch.isfinite(w["attn_bank"]).all()
+    assert all(torch.isfinite(v).all() for v in w.values())
+    lanes = {n: tuple(t.shape) for n, t in optimizer.second.items()}
+    assert lanes == {"qk_bank": (40, 1, 16), "vo_bank": (20, 16, 1), "mlp_bank": (24, 64, 1)}, lanes
+
+
+def check_banks_an_36() -> None:
+    """60 and 20 live matrices of six heads, and what they are of a layer."""
+    shapes = {n: tuple(v.shape) for n, v in initial_weights(RECORD, 32, 24, 6, 48, 0, False).items()}
+    assert (shapes["qk_bank"], shapes["vo_bank"]) == ((60, 8, 24), (20, 24, 24)), shapes
+    w = small_weights()
+    q, k, v, o = AnvilModel(w, RECORD).attention_weights(3).split(16)
+    for whole, part in ((q, w["qk_bank"][12:14]), (k, w["qk_bank"][14:16])):
+        assert torch.equal(whole, part.flatten(0, 1))
+    assert torch.equal(v, w["vo_bank"][6]) and torch.equal(o, w["vo_bank"][7])
+
+
+def small_weights() -> Weights:
+    """Four heads, so that pairs of them have fewer rows than columns."""
+    stored = initial_weights(RECORD, 32, 16, 4, 64, 0, dense=True)
+    return {n: v.float() for n, v in stored.items()}
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 
+import anvil_model
 import anvil_optimizer
 import anvil_schedule
 import record7_model
@@ -41,8 +42,8 @@ LAYERED = Family(record_model.RecordModel, record_optimizer.RecordOptimizer,
                  record_schedule.Schedule, record_weights.initial_weights)
 UNIFIED = Family(unified_model.UnifiedModel, unified_optimizer.UnifiedOptimizer,
                  unified_schedule.UnifiedSchedule, unified_weights.initial_weights)
-ANVIL = Family(unified_model.UnifiedModel, anvil_optimizer.AnvilOptimizer,
-               anvil_schedule.AnvilSchedule, unified_weights.initial_weights,
+ANVIL = Family(anvil_model.AnvilModel, anvil_optimizer.AnvilOptimizer,
+               anvil_schedule.AnvilSchedule, anvil_model.initial_weights,
                sizes=(50304, 768, 6, 2816))
 RECORD7 = Family(record7_model.Record7Model, record7_optimizer.Record7Optimizer,
                  record7_schedule.Record7Schedule, record7_weights.initial_weights,

@@ -143,12 +143,16 @@ class UnifiedModel(RoundedModel):
             y = y + s[SKIP].sigmoid() * gate * skipped.float()
         return self.round(s[layer] * y + self.w["x0_lambdas"][layer] * x0.float())
 
+    def attention_weights(self, slot: int) -> torch.Tensor:
+        """Q, K, V and O [4 D, D]."""
+        return self.w["attn_bank"][slot]
+
     def attention(self, u: torch.Tensor, layer: int, tables: dict[bool, tuple[torch.Tensor, ...]],
                   documents: torch.Tensor, stage: Stage, tokens: torch.Tensor) -> torch.Tensor:
         split = (*u.shape[:2], self.heads, self.head_dim)
         slot, s, dim = ATTENTION_LAYERS.index(layer), self.w["scalars"], self.dim
         paired, long = layer in PAIRED_LAYERS, layer in LONG_LAYERS
-        bank = self.w["attn_bank"][slot]
+        bank = self.attention_weights(slot)
         qkv = self.matmul(u, (s[FACTORS + 2 * layer] * bank[: 3 * dim]).T)
         q, k, v = (t.reshape(split) for t in qkv.chunk(3, -1))
         q, k = (rotate_neighbours(rms(t), tables[paired]) for t in (q, k))

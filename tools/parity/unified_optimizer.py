@@ -79,6 +79,7 @@ class UnifiedOptimizer:
     """Weights are f32 tensors; those that the record stores in bf16 hold bf16 values."""
 
     ADAM = ADAM
+    BANKS = ("attn_bank", "mlp_bank")
 
     def __init__(self, weights: Weights, record: UnifiedRecord) -> None:
         self.w = weights
@@ -102,7 +103,7 @@ class UnifiedOptimizer:
             self.pending[name] = self.pending.get(name, 0) + gradients[name]
         if step % 2 == 1:
             self._adam_step(lr_multiplier, tied)
-        for name in ("attn_bank", "mlp_bank"):
+        for name in self.BANKS:
             self._matrices(name, gradients[name], lr_multiplier, momentum)
 
     def _adam_step(self, lr_multiplier: float, tied: bool) -> None:

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sched/parts.h"
+#include "third_party/absl_compat/check.h"
 #include "third_party/absl_compat/status_macros.h"
 #include "tools/recipes/demo.h"
 #include "tools/recipes/unified_optimizers.h"
@@ -19,6 +20,16 @@ constexpr int64_t kSlowerFrom = 336;  // the value embeddings' updates
 // Of the MLP bank: the one behind the eleven layers.
 constexpr int kMlpSlots = 12, kDeadSlot = 11;
 
+// One row for each of the two banks that attention has here.
+void SplitAttention(std::vector<optim::ParamRow>* table) {
+  optim::ParamRow& qk = table->front();
+  CHECK_EQ(qk.label, "attn");
+  qk.label = "qk";
+  optim::ParamRow vo = qk;
+  vo.label = "vo";
+  table->insert(table->begin() + 1, vo);
+}
+
 void MakeAnvil(optim::ParamRow* row) {
   row->rule = optim::Rule::kAnvil;
   row->weight_decay = 2.25;
@@ -29,6 +40,7 @@ void MakeAnvil(optim::ParamRow* row) {
 
 // Labels, Adam and what else is not named here are as in the record of 2026-01-18.
 void ChangeOptimizer(optim::OptimizerConfig* config) {
+  SplitAttention(&config->table);
   for (optim::ParamRow& row : config->table) {
     if (row.rule != optim::Rule::kAdam) MakeAnvil(&row);
     if (row.label == "ve0" || row.label == "ve1" || row.label == "ve2") {
@@ -44,15 +56,25 @@ void ChangeOptimizer(optim::OptimizerConfig* config) {
       }
     }
   }
-  config->scatter_order = {"attn",       "mlp",       "ve0",          "ve1",
-                           "ve2",        "lm_head",   "embed",        "scalars",
-                           "smear_gate", "skip_gate", "ve_gate_bank", "attn_gate_bank",
+  config->scatter_order = {"qk",
+                           "vo",
+                           "mlp",
+                           "ve0",
+                           "ve1",
+                           "ve2",
+                           "lm_head",
+                           "embed",
+                           "scalars",
+                           "smear_gate",
+                           "skip_gate",
+                           "ve_gate_bank",
+                           "attn_gate_bank",
                            "x0_lambdas"};
   // The MLPs last: their gather is the longest, and the next step needs it last.
-  config->work_order = {"attn",      "lm_head",      "embed",          "ve0",
-                        "ve1",       "ve2",          "scalars",        "smear_gate",
-                        "skip_gate", "ve_gate_bank", "attn_gate_bank", "x0_lambdas",
-                        "mlp"};
+  config->work_order = {"qk",         "vo",        "lm_head",      "embed",
+                        "ve0",        "ve1",       "ve2",          "scalars",
+                        "smear_gate", "skip_gate", "ve_gate_bank", "attn_gate_bank",
+                        "x0_lambdas", "mlp"};
   config->orthogonalizer = "anvil_cascade";
 }
 
@@ -91,6 +113,7 @@ absl::StatusOr<Recipe> Anvil(int64_t vocab_size) {
   recipe.source = "modded-nanogpt, pull request 360 (ANVIL2); the model is that of 2026-01-18";
   ABSL_ASSIGN_OR_RETURN(recipe.model,
                         model::UnifiedConfig({.vocab_size = vocab_size, .mlp_dim = 2816}));
+  recipe.model.split_attention_banks = true;
   ChangeSchedules(&recipe.schedules);
   ChangeOptimizer(&recipe.optimizer);
   return recipe;

@@ -89,7 +89,7 @@ TEST(AnvilTrain, StateOfACheckpoint) {
   ASSERT_TRUE(RunTraining(config).status.ok());
   const absl::StatusOr<Checkpoint> checkpoint = LoadCheckpoint(StepFolder(config, kSteps));
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
-  for (const char* bank : {"attn_bank", "mlp_bank"}) {
+  for (const char* bank : {"qk_bank", "vo_bank", "mlp_bank"}) {
     for (const char* kind :
          {"muon.momentum/", "anvil.slow_rail/", "anvil.second_moment/", "anvil.mantissa/"}) {
       EXPECT_EQ(checkpoint->optimizer.tensors.count(absl::StrCat(kind, bank)), 1u) << kind << bank;
