@@ -23,9 +23,11 @@ from safetensors import safe_open
 # keep more of the noise.
 GRAD_BOUNDS = {"scalars": 0.10, "x0_lambdas": 0.10, "embed": 0.05, "value_embed": 0.05,
                "smear_gate": 0.05, "skip_gate": 0.10, "attn_gate": 0.05, "ve_gate": 0.05,
-               "attn": 0.05, "mlp": 0.05, "fc": 0.05, "proj": 0.05, "lm_head": 0.05}
+               "attn": 0.05, "qk": 0.05, "vo": 0.05, "mlp": 0.05, "fc": 0.05, "proj": 0.05,
+               "lm_head": 0.05}
 LOSS_BOUND = 5e-4
-BANKS = {"attn_bank": "QKVO", "mlp_bank": ("c_fc", "c_proj")}
+BANKS = {"attn_bank": (10, "QKVO"), "qk_bank": (10, "QK"), "vo_bank": (10, "VO"),
+         "mlp_bank": (12, ("c_fc", "c_proj"))}  # slots, and what each holds
 
 
 def label_of(name: str) -> str:
@@ -40,13 +42,16 @@ def label_of(name: str) -> str:
 
 def parts_of(name: str, tensor: torch.Tensor) -> dict[str, torch.Tensor]:
     """The matrices of a weight that holds several, since their gradients differ in size. Those of
-    a bank are numbered by slot."""
+    a bank are numbered by slot. A state's name ends in that of its weight."""
+    bank = name.rpartition("/")[2]
     if name.endswith("qkvo_w"):
         return {f"{name}[{m}]": part for m, part in zip("QKVO", tensor.reshape(4, -1))}
-    if name not in BANKS:
+    if bank not in BANKS:
         return {name: tensor}
-    return {f"{name}[{slot}.{m}]": part for slot, matrices in enumerate(tensor)
-            for m, part in zip(BANKS[name], matrices.reshape(len(BANKS[name]), -1))}
+    slots, names = BANKS[bank]
+    return {f"{name}[{slot}.{m}]": part
+            for slot, matrices in enumerate(tensor.reshape(slots, len(names), -1))
+            for m, part in zip(names, matrices)}
 
 
 def errors(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float, float]:
@@ -96,13 +101,13 @@ def compare_gradients(ours, other, exact, bounds: dict[str, float]) -> bool:
     return all(share <= 1 for share, *_ in rows)
 
 
-def compare_weights(ours, other, exact, before, bound: float) -> bool:
-    """The updates, if the weights before are given; else the weights themselves. Where `exact` has
-    them too, a difference beyond the bound is rounding if ours is no further from it than the
-    other."""
+def compare_weights(ours, other, exact, before, bound: float, prefix: str = "after.") -> bool:
+    """The updates, if the weights before are given; else the weights themselves, or what else has
+    the prefix. Where `exact` has them too, a difference beyond the bound is rounding if ours is no
+    further from it than the other."""
     rows = []
-    for key in (k for k in other.keys() if k.startswith("after.")):
-        name = key.removeprefix("after.")
+    for key in (k for k in other.keys() if k.startswith(prefix)):
+        name = key.removeprefix(prefix)
         dtypes = [f.get_tensor(key).dtype for f in (ours, other)]
         if dtypes[0] != dtypes[1]:  # what is left would be the rounding of the weight
             raise ValueError(f"{key} is {dtypes[0]} in ours and {dtypes[1]} in the other")
@@ -116,7 +121,7 @@ def compare_weights(ours, other, exact, before, bound: float) -> bool:
             rows.append((*errors(a, b), p, unequal, against))
     rows.sort(reverse=True)
     if rows:
-        what = "update of weight" if before else "weight after the update"
+        what = "update of weight" if before else f"{prefix}*"
         print(f"{what:40} {'rel L2':>9} {'max/rms':>9} {'1-cos':>9} {'unequal':>8}"
               + ("  ours-exact other-exact" if exact else ""))
     good = True
@@ -142,7 +147,8 @@ def run_tensors(args: argparse.Namespace) -> bool:
     good = compare_losses(ours, other, args.loss_bound)
     if any(k.startswith("grad.") for k in other.keys()):
         good &= compare_gradients(ours, other, exact, bounds)
-    return good & compare_weights(ours, other, exact, before, args.update_bound)
+    good &= compare_weights(ours, other, exact, before, args.update_bound)
+    return good & compare_weights(ours, other, exact, None, args.update_bound, "state.")
 
 
 def read_curve(path: str) -> dict[int, float]:

@@ -155,11 +155,18 @@ class Step {
     ABSL_ASSIGN_OR_RETURN(const optim::OptimizerState state, optimizer_->GatherState(queue_));
     for (const auto& [name, tensor] : *out) {
       if (name.rfind("after.", 0) != 0) continue;
-      for (const char* rule : {"muon", "normuon"}) {
+      for (const char* rule : {"muon", "normuon", "anvil"}) {
         const optim::StateTensor* mantissa =
             optim::FindState(state, absl::StrCat(rule, ".mantissa/", name.substr(6)));
         if (mantissa != nullptr) (*out)[name] = WithMantissa(tensor, *mantissa);
       }
+    }
+    for (const optim::StateTensor& tensor : state.tensors) {
+      if (tensor.dtype == DType::kU16) continue;  // a mantissa
+      HostTensor& host = (*out)[absl::StrCat("state.", tensor.name)];
+      host.dtype = tensor.dtype;
+      host.shape = tensor.shape;
+      host.bytes.assign(tensor.bytes.begin(), tensor.bytes.end());
     }
     return absl::OkStatus();
   }

@@ -26,7 +26,8 @@ struct StepDumpOptions {
 // With `update`, then one optimizer update per batch from these gradients (those of later batches
 // are still of the loaded weights), with the rates of schedule_step + k:
 //
-//   after.{name}             the weight's dtype and shape
+//   after.{name}             the weight's dtype and shape; f32 where there is a mantissa
+//   state.{name}             the optimizer's, by its names in checkpoints
 //
 // Metadata: total_steps, schedule_step, block_tokens, short_window, long_window (tokens),
 // attention_scale, batches. The config's world_size is not used: there is one rank.

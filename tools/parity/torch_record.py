@@ -128,6 +128,8 @@ def run_update(args: argparse.Namespace) -> None:
     # Weights with 16 more bits than bf16, as dump_step writes them: f32.
     for n, w in getattr(optimizer, "exact", {}).items():
         after[f"after.{n}"] = w.cpu().contiguous()
+    if hasattr(optimizer, "state"):
+        after |= {f"state.{n}": t.cpu().contiguous() for n, t in optimizer.state().items()}
     save_file(after, args.out, metadata)
 
 
@@ -197,8 +199,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     grads.set_defaults(run=run_grads)
     update = commands.add_parser("update")
     update.set_defaults(run=run_update)
-    update.add_argument("--newton_schulz", choices=PRECISIONS, default="", help="record7 only: how "
-                        "the orthogonaliser rounds; bf16 if not given")
+    update.add_argument("--newton_schulz", choices=PRECISIONS, default="", help="record7 and "
+                        "anvil: how the orthogonaliser rounds; bf16 if not given")
     for command, source in ((grads, "--tokens"), (update, "--grads")):
         command.add_argument("--init", required=True)
         command.add_argument(source, required=True)
