@@ -142,6 +142,10 @@ absl::StatusOr<Progress> ParseProgress(absl::string_view text) {
   if (first) return bad();
   std::sort(progress.calls.begin(), progress.calls.end(),
             [](const RecordedCall& a, const RecordedCall& b) { return a.number < b.number; });
+  const auto twice =
+      std::adjacent_find(progress.calls.begin(), progress.calls.end(),
+                         [](const auto& a, const auto& b) { return a.number == b.number; });
+  if (twice != progress.calls.end()) return bad();
   return progress;
 }
 

@@ -356,7 +356,11 @@ TEST(RecordC, TablesThatCannotBe) {
   expect(
       "attn", [](ParamRow* row) { row->decay_times_lr = false; }, "needs decay_times_lr");
   expect(
-      "ve0", [](ParamRow* row) { row->mantissa = true; }, "not for adam");
+      "ve0", [](ParamRow* row) { row->aspect_of_view = true; }, "not for adam");
+  expect(
+      "ve0", [](ParamRow* row) { row->second_moment_as_stored = true; }, "is not for adam");
+  expect(
+      "embed", [](ParamRow* row) { row->mantissa = true; }, "but one has a mantissa");
   expect(
       "embed", [](ParamRow* row) { row->every = 1; }, "are not the same: 1, sharded, f32");
   expect(

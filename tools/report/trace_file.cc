@@ -10,6 +10,7 @@
 #include "absl/strings/strip.h"
 #include "nlohmann/json.hpp"
 #include "third_party/absl_compat/status_macros.h"
+#include "tools/json_integer.h"
 
 namespace tools {
 namespace {
@@ -46,12 +47,11 @@ bool HasNumbers(const Json& json, std::initializer_list<const char*> keys) {
   });
 }
 
-// False if a field is missing.
+// False if a field is missing, or a rank or id no whole number.
 bool ReadEvent(const Json& json, Event* event) {
-  if (!HasNumbers(json, {"ts", "pid"})) return false;
+  if (!HasNumbers(json, {"ts", "pid"}) || !ReadInteger(json["pid"], &event->rank)) return false;
   event->name = TextOr(json, "name");
   event->category = TextOr(json, "cat");
-  event->rank = json["pid"].get<int>();
   event->span.begin_ms = json["ts"].get<double>() / 1e3;
   event->span.end_ms = event->span.begin_ms;
   if (event->phase == "X") {
@@ -59,8 +59,7 @@ bool ReadEvent(const Json& json, Event* event) {
     event->span.end_ms += json["dur"].get<double>() / 1e3;
     return true;
   }
-  if (!HasNumbers(json, {"id"})) return false;
-  event->id = json["id"].get<int64_t>();
+  if (!HasNumbers(json, {"id"}) || !ReadInteger(json["id"], &event->id)) return false;
   if (event->phase == "e") return true;
   const auto args = json.find("args");
   if (args == json.end() || !HasNumbers(*args, {"bytes", "exposed_ms"})) return false;
@@ -234,7 +233,10 @@ std::string About(const Json& file) {
   add(TextOr(facts, "record"));
   add(TextOr(facts, "preset"));
   add(TextOr(facts, "device"));
-  if (HasNumbers(facts, {"ranks"})) add(absl::StrCat(facts["ranks"].get<int>(), " ranks"));
+  int64_t ranks = 0;
+  if (HasNumbers(facts, {"ranks"}) && ReadInteger(facts["ranks"], &ranks)) {
+    add(absl::StrCat(ranks, " ranks"));
+  }
   return about;
 }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "third_party/absl_compat/status_macros.h"
 #include "tools/checkpoint/files.h"
+#include "tools/json_integer.h"
 
 namespace tools {
 namespace {
@@ -100,11 +101,13 @@ bool Read(const Json& in, const char* key, bool* out) {
   if (there) *out = in[key].get<bool>();
   return there;
 }
-template <typename Number>
-bool Read(const Json& in, const char* key, Number* out) {
+bool Read(const Json& in, const char* key, double* out) {
   const bool there = in.is_object() && in.contains(key) && in[key].is_number();
-  if (there) *out = in[key].get<Number>();
+  if (there) *out = in[key].get<double>();
   return there;
+}
+bool Read(const Json& in, const char* key, int* out) {
+  return in.is_object() && in.contains(key) && ReadInteger(in[key], out);
 }
 
 absl::Status NotPhases(const std::string& path, absl::string_view why) {
