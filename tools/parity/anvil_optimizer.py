@@ -89,7 +89,10 @@ class AnvilOptimizer(uo.UnifiedOptimizer):
     def __init__(self, weights: Weights, record: UnifiedRecord, precision: str = "bf16") -> None:
         """precision: of the cascade, bf16 or f64."""
         super().__init__(weights, record)
-        self.dtype = {"bf16": torch.bfloat16, "f64": torch.float64}[precision]
+        dtypes = {"bf16": torch.bfloat16, "f64": torch.float64}
+        if precision not in dtypes:
+            raise ValueError(f"precision {precision}: the cascade has {', '.join(dtypes)}")
+        self.dtype = dtypes[precision]
         self.slow = {n: torch.zeros_like(weights[n]) for n in self.BANKS}
 
     @torch.no_grad()
@@ -99,10 +102,11 @@ class AnvilOptimizer(uo.UnifiedOptimizer):
         super().step(gradients, step, lr_multiplier, momentum, tied)
 
     def state(self) -> Weights:
-        """By the names of checkpoints."""
+        """By the names of checkpoints. A tied embedding has none."""
+        adam = [n for n in self.v if n != uo.EMBED or not self.was_tied]
         named = {"muon.momentum": {n: self.m[n] for n in self.BANKS}, "anvil.slow_rail": self.slow,
-                 "anvil.second_moment": self.second, "adam.m": {n: self.m[n] for n in self.v},
-                 "adam.v": self.v}
+                 "anvil.second_moment": self.second, "adam.m": {n: self.m[n] for n in adam},
+                 "adam.v": {n: self.v[n] for n in adam}}
         return {f"{kind}/{n}": t for kind, tensors in named.items() for n, t in tensors.items()}
 
     def _matrices(self, name: str, gradient: torch.Tensor, lr_multiplier: float,
