@@ -26,6 +26,7 @@ ParamRow AdamW(const ParamRow& matrices) {
   ParamRow row;
   row.label = matrices.label;
   row.comms = matrices.comms;
+  row.defer_gather = matrices.defer_gather;
   row.mantissa = matrices.mantissa;
   row.rule = Rule::kAdam;
   row.lr = 0.004;

@@ -102,6 +102,9 @@ struct ParamRow {
   bool eps_in_bias_correction = false;
   Rails rails = {};         // kAnvil
   LaterCadence later = {};  // kAdam
+  // kSharded, in a step of three phases, neither end of a tied pair: the step launches the gathers
+  // of the new weights and leaves them in flight, for ShardedOptimizer::FinishGathers.
+  bool defer_gather = false;
 };
 
 enum class Grouping : uint8_t { kCustomSizing, kByShape, kByLabel, kRoundRobin };
@@ -122,7 +125,8 @@ struct OptimizerConfig {
   // Both empty: the step of two parts, Adam's reductions, updates and gathers, then the matrices'.
   // Otherwise the step of three phases, over all rules: reductions are launched in scatter_order;
   // in work_order each label's is waited for, its parameters are updated and their gathers
-  // launched; the gathers are finished in that order too. Each holds every label of the table once.
+  // launched; the gathers are finished in that order too, those of labels with defer_gather behind
+  // the others. Each holds every label of the table once.
   std::vector<std::string> scatter_order = {};
   std::vector<std::string> work_order = {};
 };

@@ -45,6 +45,10 @@ ShardedOptimizer::ShardedOptimizer(const OptimizerConfig& config,
       comm_(comm),
       slots_(slots) {}
 
+ShardedOptimizer::~ShardedOptimizer() {
+  if (gathers_in_flight()) Drain(*queue_);
+}
+
 absl::StatusOr<std::unique_ptr<ShardedOptimizer>> ShardedOptimizer::Create(
     const OptimizerConfig& config, const std::vector<Parameter>& parameters,
     comm::Communicator& comm, int slots, comm::SlotRange run, bool deterministic,
@@ -101,6 +105,8 @@ void ShardedOptimizer::MakeParts(std::unique_ptr<Orthogonalizer> orthogonalizer,
 }
 
 absl::Status ShardedOptimizer::Step(const StepRates& rates, Tensor guard, Queue& queue) {
+  CheckFinished("Step");  // or its gradients are not those of any weights
+  queue_ = &queue;
   const int64_t first = rates.step - updates_;
   CHECK_GE(first, 0) << "step " << rates.step << " after " << updates_ << " steps";
   ABSL_RETURN_IF_ERROR(FollowTie(rates.tied, queue));
@@ -121,7 +127,7 @@ absl::Status ShardedOptimizer::Step(const StepRates& rates, Tensor guard, Queue&
   } else {
     const absl::Status status = Update(kind, guard, queue);
     if (!status.ok()) {
-      for (const Unit& unit : units_) unit.buffer().Drain(queue);
+      Drain(queue);
       return status;
     }
     recordings_.try_emplace(kind);
@@ -175,6 +181,10 @@ absl::Status ShardedOptimizer::Run(const ScheduleEntry& entry, Tensor guard, Que
       break;
     case ScheduleEntry::Action::kFinish:
       return buffer.FinishGather(queue);
+    case ScheduleEntry::Action::kFinishLater:
+      if (comm_.size() == 1) return buffer.FinishGather(queue);
+      in_flight_.push_back(&buffer);
+      break;
     case ScheduleEntry::Action::kCopyTied:
       pair_->CopyWeight(queue);
       break;
@@ -182,12 +192,36 @@ absl::Status ShardedOptimizer::Run(const ScheduleEntry& entry, Tensor guard, Que
   return absl::OkStatus();
 }
 
+absl::Status ShardedOptimizer::FinishGathers(Queue& queue) {
+  for (ShardedBuffer* const buffer : in_flight_) {
+    const absl::Status status = buffer->FinishGather(queue);
+    if (!status.ok()) {
+      Drain(queue);
+      return status;
+    }
+  }
+  in_flight_.clear();
+  return absl::OkStatus();
+}
+
+void ShardedOptimizer::Drain(Queue& queue) {
+  for (const Unit& unit : units_) unit.buffer().Drain(queue);
+  in_flight_.clear();
+}
+
+void ShardedOptimizer::CheckFinished(const char* method) const {
+  CHECK(in_flight_.empty()) << method << " before FinishGathers: the gather of "
+                            << in_flight_.front()->layout().label << " is in flight";
+}
+
 void ShardedOptimizer::ForgetUpdates(int64_t steps) {
+  CheckFinished("ForgetUpdates");
   updates_ -= steps;
   pending_->Forget();
 }
 
 void ShardedOptimizer::Reset(Queue& queue) {
+  CheckFinished("Reset");
   for (const Unit& unit : units_) {
     for (const ShardedBuffer::Kept& kept : unit.kept()) kernels::FillZero(kept.own, queue);
   }
@@ -197,92 +231,8 @@ void ShardedOptimizer::Reset(Queue& queue) {
 }
 
 void ShardedOptimizer::SkipUpdate(Queue& queue) {
+  CheckFinished("SkipUpdate");
   for (const Parameter& parameter : parameters_) kernels::FillZero(parameter.grad, queue);
-}
-
-void ShardedOptimizer::LaunchWeightCheck(Queue& queue) {
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    kernels::FirstNonFinite(parameters_[i].value, found_.Slice(static_cast<int64_t>(i), 1), queue);
-  }
-}
-
-void ShardedOptimizer::LaunchFiniteCheck(Queue& queue) {
-  LaunchWeightCheck(queue);
-  const int leaves = slots_.leaves();
-  auto place = static_cast<int64_t>(parameters_.size());
-  for (const Parameter& parameter : parameters_) {
-    const Tensor grad = parameter.grad.Reshape({leaves, -1});
-    for (int leaf = 0; leaf < leaves; ++leaf, ++place) {
-      kernels::FirstNonFinite(grad.At(leaf), found_.Slice(place, 1), queue);
-    }
-  }
-}
-
-std::optional<NonFinite> ShardedOptimizer::DecodeFound(const int64_t* found) const {
-  const int64_t* const end = found + found_.size();
-  const int64_t* const first = std::find_if(found, end, [](int64_t at) { return at >= 0; });
-  if (first == end) return std::nullopt;
-  const auto weights = static_cast<int64_t>(parameters_.size());
-  const int64_t at = first - found;
-  const int64_t of_gradients = at - weights;
-  const int64_t parameter = at < weights ? at : of_gradients / slots_.leaves();
-  const int64_t leaf = at < weights ? NonFinite::kWeight : of_gradients % slots_.leaves();
-  return NonFinite{.name = parameters_[parameter].spec.name,
-                   .parameter = static_cast<int>(parameter),
-                   .leaf = static_cast<int>(leaf),
-                   .index = *first};
-}
-
-std::optional<NonFinite> ShardedOptimizer::FirstNonFiniteWeight(Queue& queue) {
-  LaunchWeightCheck(queue);
-  std::vector<int64_t> found(found_.size(), -1);
-  queue.Download(found_.Slice(0, static_cast<int64_t>(parameters_.size())), found.data());
-  queue.Synchronize();
-  return DecodeFound(found.data());
-}
-
-absl::StatusOr<std::optional<AgreedNonFinite>> ShardedOptimizer::AgreeOnNonFinite(
-    const std::optional<NonFinite>& local, Queue& queue) {
-  const Tensor mine = agreed_.Slice(comm_.rank(), 1);
-  int64_t row[3] = {-1, 0, 0};
-  if (local.has_value()) {
-    row[0] = local->parameter;
-    row[1] = local->leaf;
-    row[2] = local->index;
-  }
-  queue.Upload(row, mine);
-  ABSL_RETURN_IF_ERROR(comm_.AllGather("finite gradients", mine, agreed_, queue).Wait(queue));
-  std::vector<int64_t> rows(agreed_.size());
-  queue.Download(agreed_, rows.data());
-  queue.Synchronize();
-  for (int rank = 0; rank < comm_.size(); ++rank) {
-    const int64_t* const row_of_rank = &rows[3 * rank];
-    if (row_of_rank[0] < 0) continue;
-    const auto parameter = static_cast<int>(row_of_rank[0]);
-    AgreedNonFinite agreed{.what = {.name = parameters_[parameter].spec.name,
-                                    .parameter = parameter,
-                                    .leaf = static_cast<int>(row_of_rank[1]),
-                                    .index = row_of_rank[2]},
-                           .rank = rank,
-                           .text = {}};
-    agreed.text = TextOf(agreed);
-    return agreed;
-  }
-  return std::nullopt;
-}
-
-std::string ShardedOptimizer::TextOf(const AgreedNonFinite& found) const {
-  const NonFinite& what = found.what;
-  if (what.leaf == NonFinite::kWeight) {
-    return absl::StrCat("weight ", what.name, " is not finite at element ", what.index, " (rank ",
-                        found.rank, ")");
-  }
-  const comm::SlotRange run = comm::SlotsOfRank(slots_.slots, comm_.size(), found.rank);
-  const std::string slot = slots_.deterministic
-                               ? absl::StrCat("slot ", run.begin + what.leaf)
-                               : absl::StrCat("slots ", run.begin, " to ", run.end - 1);
-  return absl::StrCat("gradient of ", what.name, " is not finite at element ", what.index,
-                      " (rank ", found.rank, ", ", slot, ")");
 }
 
 std::vector<ShardedOptimizer::Unit> ShardedOptimizer::UnitsWithState(Tie tie) const {
@@ -303,6 +253,7 @@ std::set<std::string> ShardedOptimizer::StateNames(int64_t updates, Tie tie) con
 }
 
 absl::StatusOr<OptimizerState> ShardedOptimizer::GatherState(Queue& queue) {
+  CheckFinished("GatherState");
   OptimizerState state;
   state.updates = updates_;
   for (const Unit& unit : UnitsWithState(tie_)) {
@@ -315,6 +266,7 @@ absl::StatusOr<OptimizerState> ShardedOptimizer::GatherState(Queue& queue) {
 }
 
 absl::Status ShardedOptimizer::LoadState(const OptimizerState& state, Queue& queue) {
+  CheckFinished("LoadState");
   if (state.updates < 0) {
     return absl::FailedPreconditionError(
         absl::StrCat("optimizer state: ", state.updates, " updates, which is negative"));

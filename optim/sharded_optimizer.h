@@ -2,9 +2,14 @@
 //
 //   ABSL_ASSIGN_OR_RETURN(auto optimizer, optim::ShardedOptimizer::Create(...));
 //   optimizer->ClearGradients(queue);
-//   ... backward adds to parameters[i].grad ...
+//   ABSL_RETURN_IF_ERROR(optimizer->FinishGathers(queue));
+//   ... forward reads the weights, backward adds to parameters[i].grad ...
 //   ABSL_RETURN_IF_ERROR(
 //       optimizer->Step({.lr_multiplier = 1, .momentum = 0.95, .step = s}, {}, queue));
+//
+// Between Step and FinishGathers the weights of labels with ParamRow::defer_gather are on their
+// way: nobody may read or write them. What here does so, or belongs to a whole update, CHECKs that
+// no gather is in flight; such a method says so with (F). Those without it may be called meanwhile.
 #ifndef OPTIM_SHARDED_OPTIMIZER_H_
 #define OPTIM_SHARDED_OPTIMIZER_H_
 
@@ -63,14 +68,17 @@ struct AgreedNonFinite {
 
 class ShardedOptimizer {
  public:
+  ~ShardedOptimizer();
+
   // `parameters`: all of them, the same on each rank; they, `comm` and `backend` outlive the
   // optimizer. `slots`: of the global batch, and `run`, those of this rank, must be
   // comm::SlotsOfRank. Gradients are f32 [leaves, size] with one leaf, the sum of this rank's
   // slots, or, if deterministic, one leaf per slot of `run`; then the update is bitwise the same
   // for every number of ranks.
   //
-  // All memory is allocated here. InvalidArgument: more ranks than slots, a label without a row,
-  // an unknown orthogonalizer. ResourceExhausted: not enough memory.
+  // All memory is allocated here, and the destructor waits for gathers in flight. InvalidArgument:
+  // more ranks than slots, a label without a row, an unknown orthogonalizer. ResourceExhausted: not
+  // enough memory.
   static absl::StatusOr<std::unique_ptr<ShardedOptimizer>> Create(
       const OptimizerConfig& config, const std::vector<kernels::Parameter>& parameters,
       comm::Communicator& comm, int slots, comm::SlotRange run, bool deterministic,
@@ -78,9 +86,10 @@ class ShardedOptimizer {
 
   // Zeroes the gradients that the latest Step has used up, before the first one all of them. Those
   // of parameters whose row was not due (ParamRow::every) stay, and the next step adds to them.
+  // Reads no weights.
   void ClearGradients(kernels::Queue& queue) const { pending_->ClearOthers(queue); }
 
-  // Collective. One update of all parameters that are due, in the order of MakeSchedule. Their
+  // Collective (F). One update of all parameters that are due, in the order of MakeSchedule. Their
   // gradients are used up: the contents are undefined until ClearGradients.
   // A zero gradient (or one that a rank never wrote, its memory being zero) counts as zero.
   // Errors are those of the collectives; the weights are then a mixture and the run is over. Before
@@ -90,16 +99,23 @@ class ShardedOptimizer {
   // when the queue gets there, no bit of weights and state changes, but updates() counts the step:
   // the host does not know. A run that goes on afterwards has to start from a saved state.
   //
-  // queue and guard are the same in each call. A rank that is alone records its update when the
-  // same kind of step (what is due, tied or not) comes for the second time, and replays it from
-  // then on.
+  // queue and guard are the same in each call, and queue outlives the optimizer. A rank that is
+  // alone records its update when the same kind of step (what is due, tied or not) comes for the
+  // second time, and replays it from then on.
+  //
+  // When it returns the gathers of MakeSchedule's kFinishLater are in flight; after an error none
+  // is. A rank that is alone waits for nobody, and leaves none.
   absl::Status Step(const StepRates& rates, kernels::Tensor guard, kernels::Queue& queue);
+  // Waits, in the order of their launches, for the gathers that the latest Step left in flight, and
+  // completes the weights. Nothing to do if there are none. Errors as Step's.
+  absl::Status FinishGathers(kernels::Queue& queue);
+  bool gathers_in_flight() const { return !in_flight_.empty(); }
   // Off: each op is called again in each step, so that a trace sees it. On at first.
   void set_recording(bool on) { recording_enabled_ = on; }
 
-  // Enqueues the search for NaN and infinity in the weights, which the update before may have left
-  // there, and in this rank's gradients; found() gets the answers. Not collective. To be called
-  // before Step, which uses up the gradients.
+  // (F) Enqueues the search for NaN and infinity in the weights, which the update before may have
+  // left there, and in this rank's gradients; found() gets the answers. Not collective. To be
+  // called before Step, which uses up the gradients.
   void LaunchFiniteCheck(kernels::Queue& queue);
   // i64 [parameters * (1 + leaves)], on the device: the first place that is not finite, or -1, of
   // each parameter and then of each one's leaves. Of the latest LaunchFiniteCheck.
@@ -107,26 +123,26 @@ class ShardedOptimizer {
   // `found`: a host copy of found(). The first of them: weights before gradients, then in the order
   // of the parameters.
   std::optional<NonFinite> DecodeFound(const int64_t* found) const;
-  // The three in one, of the weights alone; the host waits.
+  // (F) The three in one, of the weights alone; the host waits.
   std::optional<NonFinite> FirstNonFiniteWeight(kernels::Queue& queue);
   // Collective: tells all ranks what each found, and the first of it. The host waits.
   absl::StatusOr<std::optional<AgreedNonFinite>> AgreeOnNonFinite(
       const std::optional<NonFinite>& local, kernels::Queue& queue);
-  // The latest `steps` calls of Step met a zero guard, as the host has learnt since. Gradients that
-  // waited before them are lost.
+  // (F) The latest `steps` calls of Step met a zero guard, as the host has learnt since. Gradients
+  // that waited before them are lost.
   void ForgetUpdates(int64_t steps);
-  // The latest call of Step met a zero guard, and the run goes on: it counts as an update by zero
-  // gradients of rules that leave weights and moments alone. Zeroes all gradients, those that wait
-  // for a later step too, since they may have met those of this one.
+  // (F) The latest call of Step met a zero guard, and the run goes on: it counts as an update by
+  // zero gradients of rules that leave weights and moments alone. Zeroes all gradients, those that
+  // wait for a later step too, since they may have met those of this one.
   void SkipUpdate(kernels::Queue& queue);
   // Whether a state of now would lack gradients that wait, being lost: LoadState would refuse it.
   bool LacksPendingGradients() const { return pending_->Lacks(updates_); }
-  // As newly created: no moments, no momentum, no steps, tied or not. Weights stay.
+  // (F) As newly created: no moments, no momentum, no steps, tied or not. Weights stay.
   void Reset(kernels::Queue& queue);
 
-  // Collective; every rank gets all of it. The host waits.
+  // Collective (F); every rank gets all of it. The host waits.
   absl::StatusOr<OptimizerState> GatherState(kernels::Queue& queue);
-  // Not collective, but every rank loads the same state. FailedPrecondition: a tensor is
+  // (F) Not collective, but every rank loads the same state. FailedPrecondition: a tensor is
   // missing, unknown, or of another dtype or shape; both are named, and nothing was loaded. Puts
   // gradients that wait for a later step where they were. A state without moments for the source
   // of a tied pair is that of a run that is tied.
@@ -158,6 +174,9 @@ class ShardedOptimizer {
   absl::Status FollowTie(bool tied, kernels::Queue& queue);
   absl::Status Update(const StepKind& kind, kernels::Tensor guard, kernels::Queue& queue);
   absl::Status Run(const ScheduleEntry& entry, kernels::Tensor guard, kernels::Queue& queue);
+  // Waits for all that is under way and forgets its outcome.
+  void Drain(kernels::Queue& queue);
+  void CheckFinished(const char* method) const;
   // Buffers with moments of their own.
   std::vector<Unit> UnitsWithState(Tie tie) const;
   std::set<std::string> StateNames(int64_t updates, Tie tie) const;
@@ -183,6 +202,8 @@ class ShardedOptimizer {
   // op.
   std::map<StepKind, std::unique_ptr<kernels::Recording>> recordings_;
   const void* recorded_guard_ = nullptr;
+  std::vector<ShardedBuffer*> in_flight_;  // whose gathers are, in the order of their launches
+  kernels::Queue* queue_ = nullptr;        // Step's
 };
 
 }  // namespace optim

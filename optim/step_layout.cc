@@ -123,7 +123,9 @@ absl::StatusOr<StepLayout> PlanStep(const OptimizerConfig& config,
                            .unit = 1,
                            .comms = config.table[layout.row_of_spec[index]].comms,
                            .every = config.table[layout.row_of_spec[index]].every,
-                           .later = config.table[layout.row_of_spec[index]].later});
+                           .later = config.table[layout.row_of_spec[index]].later,
+
+                           .defer_gather = config.table[layout.row_of_spec[index]].defer_gather});
   }
   layout.groups =
       PlanGroups(config.grouping, specs, InTableOrder(config, layout.row_of_spec, false),
@@ -137,7 +139,8 @@ absl::StatusOr<StepLayout> PlanStep(const OptimizerConfig& config,
                            .dtype = first.dtype,
                            .member_size = first.size(),
                            .unit = UnitOfGroup(group, row, first),
-                           .comms = row.comms});
+                           .comms = row.comms,
+                           .defer_gather = row.defer_gather});
   }
   if (!config.scatter_order.empty()) {
     ABSL_ASSIGN_OR_RETURN(layout.launch_order, BuffersInOrder(layout, config.scatter_order, specs));

@@ -26,8 +26,9 @@ struct BufferLayout {
   int64_t member_size;       // elements
   int64_t unit;              // a chunk is a whole number of units of so many elements
   Comms comms = Comms::kSharded;
-  int every = 1;            // as ParamRow::every
-  LaterCadence later = {};  // as ParamRow::later
+  int every = 1;              // as ParamRow::every
+  LaterCadence later = {};    // as ParamRow::later
+  bool defer_gather = false;  // as ParamRow::defer_gather
 
   int64_t size() const { return static_cast<int64_t>(members.size()) * member_size; }
   int64_t units() const { return size() / unit; }
@@ -97,7 +98,8 @@ struct PlannedCollective {
   std::string op;  // "reduce_scatter", "all_gather" or "all_reduce"
   std::string label;
   kernels::DType dtype;
-  int64_t bytes;  // of the whole padded buffer
+  int64_t bytes;          // of the whole padded buffer
+  bool deferred = false;  // a gather that is in flight when the step ends
 };
 
 // In the order in which they are launched.

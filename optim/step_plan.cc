@@ -150,8 +150,9 @@ void DescribeCollectives(const StepLayout& layout, const std::string& name, cons
       PlanCollectives(layout, kind, ranks, GradientWire::kWeightDType);
   int64_t total = 0, narrow_total = 0;
   for (size_t i = 0; i < ours.size(); ++i) {
-    absl::StrAppendFormat(out, "  %2d %-14s %-5s %13d B  %s\n", i + 1, ours[i].op,
-                          kernels::Name(ours[i].dtype), ours[i].bytes, ours[i].label);
+    absl::StrAppendFormat(out, "  %2d %-14s %-5s %13d B  %s%s\n", i + 1, ours[i].op,
+                          kernels::Name(ours[i].dtype), ours[i].bytes, ours[i].label,
+                          ours[i].deferred ? ", waited for before the next step" : "");
     total += ours[i].bytes;
     narrow_total += narrow[i].bytes;
   }
@@ -166,14 +167,14 @@ std::vector<PlannedCollective> PlanCollectives(const StepLayout& layout, const S
   std::vector<PlannedCollective> planned;
   for (const ScheduleEntry& entry : MakeSchedule(layout, kind)) {
     const BufferLayout& b = layout.buffer(entry.buffer);
-    const auto add = [&](const char* op, kernels::DType dtype) {
-      planned.push_back({op, b.label, dtype, b.Padded(ranks) * kernels::SizeOf(dtype)});
+    const auto add = [&](const char* op, kernels::DType dtype, bool deferred = false) {
+      planned.push_back({op, b.label, dtype, b.Padded(ranks) * kernels::SizeOf(dtype), deferred});
     };
     if (entry.action == ScheduleEntry::Action::kReduce) {
       add(b.replicated() ? "all_reduce" : "reduce_scatter",
           wire == GradientWire::kF32 ? kernels::DType::kF32 : b.dtype);
     } else if (entry.action == ScheduleEntry::Action::kUpdate && !b.replicated()) {
-      add("all_gather", b.dtype);
+      add("all_gather", b.dtype, b.defer_gather);
     }
   }
   return planned;

@@ -26,8 +26,12 @@ void AppendPart(const StepLayout& layout, const StepKind& kind, const std::vecto
   std::stable_partition(taking_part.begin(), taking_part.end(),
                         [&](int buffer) { return buffer == target; });
   for (int buffer : taking_part) {
+    if (layout.buffer(buffer).defer_gather) continue;
     out->push_back({Action::kFinish, buffer});
     if (buffer == target) out->push_back({Action::kCopyTied, buffer});
+  }
+  for (int buffer : taking_part) {
+    if (layout.buffer(buffer).defer_gather) out->push_back({Action::kFinishLater, buffer});
   }
 }
 

@@ -77,6 +77,9 @@ absl::Status CheckFields(const ParamRow& row) {
   if (!adam && row.cautious_decay && !row.decay_times_lr) {
     return BadRow(row, "cautious_decay needs decay_times_lr");
   }
+  if (row.defer_gather && row.comms != Comms::kSharded) {
+    return BadRow(row, "defer_gather, but replicated parameters have no gather");
+  }
   return CheckRails(row);
 }
 
@@ -136,6 +139,11 @@ absl::Status CheckPair(const ParamRow& row, const ParamRow& target,
   if (row.later != target.later) {
     return BadRow(
         row, absl::StrCat("tied to ", target.label, ", but their later cadences are not the same"));
+  }
+  if (row.defer_gather || target.defer_gather) {
+    return BadRow(row, absl::StrCat("tied to ", target.label,
+                                    ", and one of them has defer_gather, but the copy from one to "
+                                    "the other needs the gather within the step"));
   }
   if (row.every != target.every || row.comms != target.comms ||
       row.moment_dtype != target.moment_dtype) {
@@ -241,7 +249,12 @@ absl::Status CheckTable(const OptimizerConfig& config, const std::vector<Paramet
     ABSL_RETURN_IF_ERROR(CheckFactors(config.table[row], static_cast<int>(row), specs, rows));
   }
   ABSL_RETURN_IF_ERROR(CheckTied(config, specs));
-  if (config.scatter_order.empty() && config.work_order.empty()) return absl::OkStatus();
+  if (config.scatter_order.empty() && config.work_order.empty()) {
+    for (const ParamRow& row : config.table) {
+      if (row.defer_gather) return BadRow(row, "defer_gather needs scatter_order and work_order");
+    }
+    return absl::OkStatus();
+  }
   ABSL_RETURN_IF_ERROR(CheckOrder("scatter_order", config.scatter_order, config.table));
   return CheckOrder("work_order", config.work_order, config.table);
 }

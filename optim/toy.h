@@ -213,15 +213,22 @@ struct ToyRank {
   absl::Status Train(int begin, int end, kernels::Queue& queue) {
     for (int step = begin; step < end; ++step) {
       optimizer->ClearGradients(queue);
+      absl::Status status = optimizer->FinishGathers(queue);
+      if (!status.ok()) return status;
       queue.Synchronize();
       toy.AddGradients(run, step);
-      StepRates rates = RatesAt(step);
-      rates.tied = step < tied_steps;
-      const absl::Status status = optimizer->Step(rates, {}, queue);
+      status = Step(step, queue);
       if (!status.ok()) return status;
     }
+    const absl::Status status = optimizer->FinishGathers(queue);
     queue.Synchronize();
-    return absl::OkStatus();
+    return status;
+  }
+  // The update alone: gathers stay in flight.
+  absl::Status Step(int step, kernels::Queue& queue, kernels::Tensor guard = {}) {
+    StepRates rates = RatesAt(step);
+    rates.tied = step < tied_steps;
+    return optimizer->Step(rates, guard, queue);
   }
   static StepRates RatesAt(int step) {
     return {.lr_multiplier = 1.0 - 0.1 * step, .momentum = 0.85 + 0.02 * step, .step = step};

@@ -75,6 +75,22 @@ TEST(LocalFaults, C2_DifferentCallsAreNamed) {
       "barrier(end)", "broadcast(x, f32 x 4, root 1)");
 }
 
+// All have called it, so nobody is late: when its end is waited for is the caller's own matter.
+TEST(LocalFaults, WhatIsLongInFlightIsNoTimeout) {
+  RunRanks(
+      3,
+      [](Communicator& comm, kernels::Queue& queue) {
+        const HostTensor own(DType::kF32, {4}), all(DType::kF32, {12}), x(DType::kF32, {4});
+        Future gather = comm.AllGather("weights", own, all, queue);
+        ASSERT_TRUE(comm.Barrier("all have called").ok());
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        // Nor does it hold up others.
+        EXPECT_TRUE(comm.AllReduce("x", x, ReduceOp::kSum, queue).Wait(queue).ok());
+        EXPECT_TRUE(gather.Wait(queue).ok());
+      },
+      absl::Milliseconds(100));
+}
+
 TEST(LocalFaults, C3_OppositeOrderIsNamed) {
   ExpectDisagreement(
       [](Communicator& comm, kernels::Queue& queue) {

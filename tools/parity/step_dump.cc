@@ -118,6 +118,7 @@ class Step {
     const sched::StepPlan plan = sched::PlanStep(schedules, options_.schedule_step);
     passes_->SetRotary(Rotary(), queue_);
     weights_->ZeroGradients(queue_);
+    passes_->Begin(batch, plan, queue_);
     passes_->Run(batch, plan, parameters(), losses_, queue_);
     AddF32(absl::StrCat("loss.", k), losses_, {losses_.size()}, out, queue_);
     for (const Parameter& parameter : parameters()) {

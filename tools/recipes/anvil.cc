@@ -42,7 +42,10 @@ void MakeAnvil(optim::ParamRow* row) {
 void ChangeOptimizer(optim::OptimizerConfig* config) {
   SplitAttention(&config->table);
   for (optim::ParamRow& row : config->table) {
-    if (row.rule != optim::Rule::kAdam) MakeAnvil(&row);
+    if (row.rule != optim::Rule::kAdam) {
+      MakeAnvil(&row);
+      row.defer_gather = true;
+    }
     if (row.label == "ve0" || row.label == "ve1" || row.label == "ve2") {
       row.lr_mul = 70;
       row.later = {.from_step = kSlowerFrom, .every = 2 * row.every};

@@ -14,13 +14,14 @@ namespace tools {
 // weights (one bank's are twice as wide, and zero for O); twin-rail momentum, the whitening
 // cascade, lanes, decay by the slow rail's sign, frozen matrices and the rates of all labels that
 // the model has; the value embeddings' slower cadence from step 336 on; MLPs of 2816; the order of
-// the step; four unequal stages and an extension with batches, windows, rates, momentum and loss
-// weights of their own; the step at which head and embedding part.
+// the step, and gathers of the banks that the next step waits for; four unequal stages and an
+// extension with batches, windows, rates, momentum and loss weights of their own; the step at which
+// head and embedding part.
 //
 // Not taken, being the later model's: its layer table (layers without attention or MLP, narrow
 // heads, MUDD, a second MLP), the n-gram table, sampled softmax and prefix loss, per-stage caps on
-// documents, attention scales of their own. Gathers are waited for within the step, and each
-// replicated label has an all-reduce of its own. So neither its step time nor its loss is to be
+// documents, attention scales of their own. Each replicated label has an all-reduce of
+// its own. So neither its step time nor its loss is to be
 // expected, and no run of this recipe at full size has been made.
 absl::StatusOr<Recipe> Anvil(int64_t vocab_size);
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -61,6 +62,31 @@ TEST(AnvilTrain, LearnsAndRepeatsBitForBit) {
 TEST(AnvilTrain, AN_04_ResumesAcrossEveryChange) {
   TrainConfig config = AnvilTest("anvil_resume");
   ExpectResumesAt(config, {1, 5, 6, 7, 9, 10, 12, 17, 18, 20, 21});
+}
+
+// Gathers of the banks are in flight between the steps, and validations, checkpoints and the end of
+// a run read whole weights all the same: as with gathers that are waited for within the step.
+TEST(AnvilTrain, AN_28_DeferredGathersLeaveNoTrace) {
+  TrainConfig config = AnvilTest("anvil_deferred");
+  config.deterministic = false;
+  config.world_size = 3;
+  config.recipe.schedules.validation.every = 5;
+  config.out_dir = std::string(fs::path(config.metrics).parent_path()) + "/out";
+  config.checkpoint_every = 7;
+  const auto run = [&config] {
+    fs::remove_all(config.checkpoint_root());
+    const TestRun trained = RunTraining(config);
+    CHECK(trained.status.ok()) << trained.status;
+    return trained;
+  };
+  const TestRun deferred = run();
+  const Checkpoint half = *LoadCheckpoint(StepFolder(config, 14));
+  for (optim::ParamRow& row : config.recipe.optimizer.table) {
+    const bool bank = row.label == "attn" || row.label == "mlp";
+    EXPECT_EQ(std::exchange(row.defer_gather, false), bank) << row.label;
+  }
+  EXPECT_EQ(run(), deferred);
+  EXPECT_TRUE(LoadCheckpoint(StepFolder(config, 14))->model.tensors == half.model.tensors);
 }
 
 // The slot of the MLP bank behind the layers keeps its bits for the whole run; the others do not.

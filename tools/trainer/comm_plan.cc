@@ -102,6 +102,7 @@ PredictedStep PredictStep(const optim::StepLayout& layout, const optim::StepKind
             clocks.Launch("all_gather", buffer.label, elements * kernels::SizeOf(buffer.dtype));
         break;
       case Action::kFinish:
+      case Action::kFinishLater:  // where the next step would begin: nothing lies between
         if (!buffer.replicated()) clocks.Wait(gathers.at(entry.buffer));
         clocks.Compute(times.unpack_s);
         break;

@@ -76,6 +76,18 @@ TEST(CommPlan, ThreePhasesByHand) {
   EXPECT_NEAR(exposed.at("all_gather b"), 2, 1e-9);
 }
 
+// As above until 9, but a's gather, done at 7, is waited for behind b's, which is done at 9.
+TEST(CommPlan, DeferredByHand) {
+  optim::StepLayout layout = TwoBuffers(true);
+  layout.adam[0].defer_gather = true;
+  const PredictedStep step =
+      PredictStep(layout, kAllDue, 2, {Update(3e-3), Update(1e-3)}, 0, kSlow);
+  EXPECT_NEAR(step.end_s, 9e-3, 1e-12);
+  const std::map<std::string, double> exposed = ExposedMs(step);
+  EXPECT_NEAR(exposed.at("all_gather a"), 0, 1e-9);
+  EXPECT_NEAR(exposed.at("all_gather b"), 3, 1e-9);
+}
+
 // In two parts nothing of b begins before a is done: all four are exposed, 8 ms.
 TEST(CommPlan, TwoPartsByHand) {
   const PredictedStep step =

@@ -39,7 +39,7 @@ Arrivals ArrivalsOf(const std::vector<TracedStep>& steps) {
   for (const TracedStep& step : steps) {
     for (size_t i = 0; i < step.collectives.size(); ++i) {
       double& last = arrivals.try_emplace({step.step, i}, 0.0).first->second;
-      last = std::max(last, step.collectives[i].begin_s);
+      last = std::max(last, step.collectives[i].call_s());
     }
   }
   return arrivals;
@@ -83,8 +83,10 @@ CommTimes SumCollectives(const std::vector<TracedStep>& steps) {
     for (size_t i = 0; i < step.collectives.size(); ++i) {
       const CollectiveSpan& span = step.collectives[i];
       CollectiveTimes& row = RowFor(span.name, span.label, &times);
-      row.calls += share;
-      row.bytes += share * static_cast<double>(span.bytes);
+      if (!span.continued) {
+        row.calls += share;
+        row.bytes += share * static_cast<double>(span.bytes);
+      }
       row.total_ms += share * 1e3 * (span.end_s - span.begin_s);
       row.exposed_ms += share * 1e3 * span.exposed_s();
       row.late_ms += share * 1e3 * LateSeconds(span, arrivals.at({step.step, i}));

@@ -106,6 +106,38 @@ TEST(CommTimes, LateIsWhatASlowerRankCosts) {
   EXPECT_EQ(SumCollectives({faster}).Total().late_ms, 0);
 }
 
+// A gather of the step before, waited for from 2 to 5 and then copied back until 6.
+TracedStep WithContinued(TracedStep step, double called_ms) {
+  CollectiveSpan span = Span("all_gather", "a", 500, 0, 0, 2, 5);
+  span.continued = true;
+  span.called_s = called_ms / 1e3;
+  step.collectives.insert(step.collectives.begin(), span);
+  return step;
+}
+
+TEST(CommTimes, WhatAStepContinuesIsNotCountedAgain) {
+  const CommTimes times = SumCollectives({WithContinued(Step(0), -8), WithContinued(Step(1), 4)});
+  const CollectiveTimes& a = times.collectives[0];
+  EXPECT_EQ(a.collective, "all_gather");
+  EXPECT_EQ(a.label, "a");
+  EXPECT_NEAR(a.calls, 1, 1e-12);
+  EXPECT_NEAR(a.bytes, 500, 1e-9);
+  EXPECT_NEAR(a.exposed_ms, 3 + 3, 1e-9);
+  EXPECT_NEAR(a.total_ms, 5 + 7, 1e-9);
+  // Rank 1 called at 4, while both waited.
+  EXPECT_NEAR(a.late_ms, 2, 1e-9);
+}
+
+TEST(StepPhases, WaitsForTheStepBeforeAreNoBackward) {
+  const StepPhases with = PhasesOf({WithContinued(Step(0), -8)}, Facts());
+  const StepPhases without = PhasesOf({Step(0)}, Facts());
+  EXPECT_NEAR(with.backward_ms_per_token, (10.0 - 3) / 20, 1e-9);
+  ASSERT_EQ(with.buffers.size(), without.buffers.size());
+  for (size_t i = 0; i < with.buffers.size(); ++i) {
+    EXPECT_EQ(with.buffers[i].unpack_ms, without.buffers[i].unpack_ms);
+  }
+}
+
 TEST(StepPhases, GapsBelongToTheCollectiveBeforeOrToTheLaunchBehind) {
   const StepPhases phases = PhasesOf({Step(0)}, Facts());
   EXPECT_NEAR(phases.backward_ms_per_token, 10.0 / 20, 1e-9);

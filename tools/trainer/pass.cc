@@ -92,34 +92,37 @@ PassRunner::Stage& PassRunner::Enter(int64_t slot_tokens, kernels::Queue& queue)
   return *current_;
 }
 
+void PassRunner::Begin(const data::GlobalBatch& batch, const sched::StepPlan& plan,
+                       kernels::Queue& queue) {
+  if (run_.count() == 0) return;
+  Stage& stage = Enter(static_cast<int64_t>(batch.slots[run_.begin].inputs.size()), queue);
+  for (Shape& shape : stage.shapes) shape.input.UploadLossWeights(plan.loss_weights, queue);
+  UploadSlots(stage.shapes.front(), 0, batch, queue);
+}
+
 void PassRunner::Run(const data::GlobalBatch& batch, const sched::StepPlan& plan,
                      const std::vector<kernels::Parameter>& parameters, Tensor slot_losses,
                      kernels::Queue& queue) {
   if (run_.count() == 0) return;
-  Stage& stage = Enter(static_cast<int64_t>(batch.slots[run_.begin].inputs.size()), queue);
-  for (Shape& shape : stage.shapes) {
-    shape.gpt->PrepareWeights(parameters, queue);
-    shape.input.UploadLossWeights(plan.loss_weights, queue);
-  }
+  CHECK(current_ != nullptr) << "Begin comes first";
+  for (Shape& shape : current_->shapes) shape.gpt->PrepareWeights(parameters, queue);
+  const bool one_leaf = parameters.front().grad.dim(0) == 1;
   for (int done = 0; done < run_.count();) {
-    const bool whole = run_.count() - done >= stage.shapes.front().slots;
-    Shape& shape = whole ? stage.shapes.front() : stage.shapes.back();
-    RunSlots(shape, done, batch, plan.windows, parameters, slot_losses, queue);
+    const bool whole = run_.count() - done >= current_->shapes.front().slots;
+    Shape& shape = whole ? current_->shapes.front() : current_->shapes.back();
+    if (done > 0) UploadSlots(shape, done, batch, queue);
+    LossGrad(shape, one_leaf ? 0 : done, plan.windows, parameters, queue);
+    kernels::RowSums(shape.losses, slot_losses.Slice(done, shape.slots), queue);
     done += shape.slots;
   }
-  stage.shapes.front().gpt->FinishGradients(parameters, queue);
+  current_->shapes.front().gpt->FinishGradients(parameters, queue);
 }
 
-void PassRunner::RunSlots(Shape& shape, int first, const data::GlobalBatch& batch,
-                          const sched::Windows& windows,
-                          const std::vector<kernels::Parameter>& parameters, Tensor slot_losses,
-                          kernels::Queue& queue) {
+void PassRunner::UploadSlots(Shape& shape, int first, const data::GlobalBatch& batch,
+                             kernels::Queue& queue) {
   for (int slot = 0; slot < shape.slots; ++slot) {
     shape.input.Upload(slot, batch.slots[run_.begin + first + slot], queue);
   }
-  const bool one_leaf = parameters.front().grad.dim(0) == 1;
-  LossGrad(shape, one_leaf ? 0 : first, windows, parameters, queue);
-  kernels::RowSums(shape.losses, slot_losses.Slice(first, shape.slots), queue);
 }
 
 void PassRunner::LossGrad(Shape& shape, int64_t leaf, const sched::Windows& windows,

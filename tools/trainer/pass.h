@@ -41,6 +41,9 @@ class PassRunner {
 
   void SetRotary(const sched::Rotary& rotary, kernels::Queue& queue) { rotary_.Set(rotary, queue); }
 
+  // Uploads what the first pass reads beside the weights, which may not be there yet. Before each
+  // Run, with the same batch and plan.
+  void Begin(const data::GlobalBatch& batch, const sched::StepPlan& plan, kernels::Queue& queue);
   // Adds the gradients of the rank's slots to the parameters' leaves, and writes the slots'
   // summed losses to the front of `slot_losses`, f32. Enqueues only: the device may be behind.
   // `parameters` are the same in each call. The batch's slots have one of the config's sizes.
@@ -89,9 +92,7 @@ class PassRunner {
   static Stage PlanStage(const TrainConfig& config, int64_t slot_tokens, int local_slots,
                          const kernels::Queue& queue, kernels::ArenaPlan& plan);
   Stage& Enter(int64_t slot_tokens, kernels::Queue& queue);
-  void RunSlots(Shape& shape, int first, const data::GlobalBatch& batch,
-                const sched::Windows& windows, const std::vector<kernels::Parameter>& parameters,
-                kernels::Tensor slot_losses, kernels::Queue& queue);
+  void UploadSlots(Shape& shape, int first, const data::GlobalBatch& batch, kernels::Queue& queue);
   void LossGrad(Shape& shape, int64_t leaf, const sched::Windows& windows,
                 const std::vector<kernels::Parameter>& parameters, kernels::Queue& queue);
 

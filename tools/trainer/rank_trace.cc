@@ -1,5 +1,6 @@
 #include "tools/trainer/rank_trace.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -33,7 +34,7 @@ void RankTrace::BeginStep(int64_t step) {
   step_.rank = rank_;
   step_.step = step;
   step_.begin_s = run_->Now();
-  queue_.MarkTime();
+  begin_mark_ = queue_.MarkTime();
 }
 
 void RankTrace::EndStep() {
@@ -50,13 +51,16 @@ void RankTrace::EndStep() {
     op.end_s += step_.begin_s;
   }
   for (Collective& collective : collectives_) {
-    // One that is still under way belongs to this step only so far.
     const auto at = [&](int64_t mark) { return step_.begin_s + marks[mark < 0 ? end : mark]; };
     collective.span.begin_s = at(collective.begin);
     collective.span.launched_s = at(collective.launched);
     collective.span.wait_s = at(collective.wait);
     collective.span.end_s = at(collective.end);
-    step_.collectives.push_back(std::move(collective.span));
+    step_.collectives.push_back(collective.span);
+    if (collective.end >= 0) continue;
+    // Still under way: it belongs to this step only so far.
+    collective.span.called_s = collective.span.call_s();
+    under_way_.push_back(std::move(collective));
   }
   collectives_.clear();
   step_.end_s = step_.begin_s + marks[end];
@@ -95,12 +99,17 @@ void RankTrace::EndPhase() {
 int64_t RankTrace::Began(absl::string_view name, absl::string_view label, int64_t bytes,
                          kernels::Queue& queue) {
   const int64_t id = next_collective_++;
-  if (ops_ == nullptr) return id;
+  if (run_ == nullptr) return id;
   Collective collective;
   collective.span.name = std::string(name);
   collective.span.label = std::string(label);
   collective.span.bytes = bytes;
   collective.id = id;
+  if (ops_ == nullptr) {
+    collective.span.called_s = run_->Now();
+    under_way_.push_back(std::move(collective));
+    return id;
+  }
   collective.begin = queue.MarkTime();
   collectives_.push_back(std::move(collective));
   return id;
@@ -110,7 +119,19 @@ RankTrace::Collective* RankTrace::Find(int64_t id) {
   for (Collective& collective : collectives_) {
     if (collective.id == id) return &collective;
   }
-  return nullptr;  // began in a step that is not traced
+  return nullptr;  // began before this traced step
+}
+
+RankTrace::Collective* RankTrace::Continue(int64_t id) {
+  const auto found =
+      std::find_if(under_way_.begin(), under_way_.end(),
+                   [id](const Collective& collective) { return collective.id == id; });
+  if (found == under_way_.end()) return nullptr;
+  Collective& collective = collectives_.emplace_back(std::move(*found));
+  under_way_.erase(found);
+  collective.span.continued = true;
+  collective.begin = collective.launched = begin_mark_;
+  return &collective;
 }
 
 void RankTrace::Launched(int64_t id, kernels::Queue& queue) {
@@ -118,11 +139,15 @@ void RankTrace::Launched(int64_t id, kernels::Queue& queue) {
 }
 
 void RankTrace::Waiting(int64_t id, kernels::Queue& queue) {
-  if (Collective* const collective = Find(id)) collective->wait = queue.MarkTime();
+  Collective* collective = Find(id);
+  if (collective == nullptr && ops_ != nullptr) collective = Continue(id);
+  if (collective != nullptr) collective->wait = queue.MarkTime();
 }
 
 void RankTrace::Ended(int64_t id, kernels::Queue& queue) {
   if (Collective* const collective = Find(id)) collective->end = queue.MarkTime();
+  const auto ended = [id](const Collective& collective) { return collective.id == id; };
+  under_way_.erase(std::remove_if(under_way_.begin(), under_way_.end(), ended), under_way_.end());
 }
 
 }  // namespace tools

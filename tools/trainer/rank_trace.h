@@ -56,6 +56,8 @@ class RankTrace : public comm::CollectiveListener {
   };
 
   Collective* Find(int64_t id);
+  // Moves a collective from under_way_ to the step's. Null if it is not there.
+  Collective* Continue(int64_t id);
 
   RunTrace* const run_;
   const int rank_;
@@ -68,7 +70,9 @@ class RankTrace : public comm::CollectiveListener {
 
   std::unique_ptr<kernels::OpTrace> ops_;  // in a traced step
   TracedStep step_;
-  std::vector<Collective> collectives_;
+  std::vector<Collective> collectives_;  // of the traced step
+  std::vector<Collective> under_way_;    // begun before it, or outside of traced steps
+  int64_t begin_mark_ = 0;               // of the traced step
   int64_t next_collective_ = 0;
 };
 

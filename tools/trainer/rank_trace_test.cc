@@ -15,6 +15,7 @@
 #include "kernels/ops/elementwise.h"
 #include "kernels/testing/testing.h"
 #include "nlohmann/json.hpp"
+#include "tools/trainer/comm_times.h"
 
 namespace tools {
 namespace {
@@ -150,6 +151,66 @@ TEST(RankTrace, TellsExposedFromHidden) {
     for (const CollectiveSpan& span : step.collectives) {
       EXPECT_GE(span.exposed_s(), 0);
       EXPECT_NEAR(span.exposed_s() + span.hidden_s(), span.end_s - span.begin_s, 1e-9);
+    }
+  }
+}
+
+// Launched in one step and waited for in the next, as gathers of weights are, also over the edges
+// of what is traced: each step has of it what lies in the step. Rank 1 is late to launch it in step
+// 1, which rank 0 finds in step 2.
+TEST(RankTrace, WhatAStepLeavesInFlightCountsWhereItIsWaitedFor) {
+  RunTrace run({.skip = 1, .steps = 2});
+  comm::RunRanks(2, [&run](comm::Communicator& inner, kernels::Queue& queue) {
+    RankTrace trace(&run, inner.rank(), queue);
+    const std::unique_ptr<comm::Communicator> comm = comm::MakeTracing(inner, trace);
+    const HostTensor own(DType::kF32, {500}), all(DType::kF32, {1000});
+    comm::Future gather;
+    for (int step = 0; step < 4; ++step) {
+      if (step != 2) {
+        ASSERT_TRUE(inner.Barrier("begin").ok());
+      }
+      trace.BeginStep(step);
+      if (gather.valid()) {
+        if (step == 1) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        ASSERT_TRUE(gather.Wait(queue).ok());
+      }
+      ASSERT_TRUE(comm->AllReduce("x", own, comm::ReduceOp::kSum, queue).Wait(queue).ok());
+      if (step == 1 && inner.rank() == 1) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      }
+      gather = comm->AllGather("w", own, all, queue);
+      trace.EndStep();
+    }
+    ASSERT_TRUE(gather.Wait(queue).ok());
+  });
+  const std::vector<TracedStep> steps = run.steps();
+  ASSERT_EQ(steps.size(), 4u);
+  for (const TracedStep& step : steps) {
+    ASSERT_EQ(step.collectives.size(), 3u);
+    const CollectiveSpan &before = step.collectives[0], &left = step.collectives[2];
+    for (const CollectiveSpan* span : {&before, &left}) {
+      EXPECT_EQ(span->label, "w");
+      EXPECT_EQ(span->continued, span == &before);
+      EXPECT_GE(span->begin_s, step.begin_s);
+      EXPECT_LE(span->end_s, step.end_s);
+    }
+    EXPECT_EQ(before.begin_s, step.begin_s);
+    EXPECT_LE(before.called_s, step.begin_s);
+    EXPECT_EQ(left.end_s, step.end_s);
+    EXPECT_EQ(left.wait_s, step.end_s) << "nobody waited for it";
+    if (step.step == 1) {
+      EXPECT_GE(before.hidden_s(), 0.020);
+    }
+    if (step.step == 2 && step.rank == 0) {
+      EXPECT_GE(before.exposed_s(), 0.100);
+    }
+  }
+  const CommTimes times = SumCollectives(steps);
+  for (const CollectiveTimes& row : times.collectives) {
+    EXPECT_NEAR(row.calls, 1, 1e-9) << row.label;
+    EXPECT_NEAR(row.bytes, row.label == "w" ? 4000 : 2000, 1e-6);
+    if (row.label == "w") {
+      EXPECT_GE(row.late_ms, 100.0 / 4) << "of one rank and step of four";
     }
   }
 }

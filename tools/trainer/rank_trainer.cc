@@ -152,6 +152,7 @@ absl::Status RankTrainer::Run() {
     }
     if (interrupted_) break;
   }
+  ABSL_RETURN_IF_ERROR(memory_->optimizer->FinishGathers(queue_));
   ABSL_RETURN_IF_ERROR(LogStream());
   if (!interrupted_) return absl::OkStatus();
   return absl::CancelledError(
@@ -197,6 +198,13 @@ absl::Status RankTrainer::Step(const sched::StepPlan& plan) {
     stream_hash += data::HashOfSlot(step_, slot, batch->slots[slot]);
   }
   memory_->optimizer->ClearGradients(queue_);
+  memory_->passes->Begin(*batch, plan, queue_);
+  // New weights have been on their way since the last step, under all that needs none of them.
+  if (memory_->optimizer->gathers_in_flight()) {
+    trace_.Phase("gathers", kernels::OpPhase::kOptimizer);
+    ABSL_RETURN_IF_ERROR(memory_->optimizer->FinishGathers(queue_));
+    trace_.Phase("forward+backward");
+  }
   memory_->passes->Run(*batch, plan, memory_->weights->parameters(), memory_->losses, queue_);
 
   // The guard falls on all ranks if something is not finite on one: from then on nothing changes.
@@ -310,6 +318,7 @@ void RankTrainer::LogStep(const StepInFlight& step, const std::vector<double>& s
 absl::Status RankTrainer::Validate() {
   trace_.Phase("validation");
   ABSL_RETURN_IF_ERROR(FinishSteps(0));
+  ABSL_RETURN_IF_ERROR(memory_->optimizer->FinishGathers(queue_));
   const sched::Schedules& schedules = config_.recipe.schedules;
   const sched::StepPlan plan = sched::PlanStep(schedules, step_);
   // Here and not when the table changes: that is on the training's clock, and this one is long.
@@ -331,6 +340,7 @@ absl::Status RankTrainer::Validate() {
 
 absl::Status RankTrainer::SaveCheckpoint() {
   trace_.Phase("checkpoint");
+  ABSL_RETURN_IF_ERROR(memory_->optimizer->FinishGathers(queue_));
   // What the latest update left has met no guard yet.
   ABSL_ASSIGN_OR_RETURN(const std::string fault, FaultOfWeights());
   if (!fault.empty()) {

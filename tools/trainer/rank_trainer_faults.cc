@@ -45,7 +45,8 @@ absl::Status RankTrainer::SkipStep(const StepInFlight& step, const Fault& fault)
                      "; --on_nonfinite=skip has left out ", kMostSkippedInARow,
                      " steps in a row before it, so this is not a bad batch"));
   }
-  // Nothing is in flight behind it, and the guard has kept weights and moments.
+  // No step is in flight behind it, and the guard has kept weights and moments.
+  ABSL_RETURN_IF_ERROR(memory_->optimizer->FinishGathers(queue_));
   memory_->optimizer->SkipUpdate(queue_);
   RaiseGuard();
   if (log_ != nullptr) {
@@ -56,6 +57,7 @@ absl::Status RankTrainer::SkipStep(const StepInFlight& step, const Fault& fault)
 }
 
 absl::Status RankTrainer::StopAtFault(const StepInFlight& step, const Fault& fault) {
+  ABSL_RETURN_IF_ERROR(memory_->optimizer->FinishGathers(queue_));
   // This step and those enqueued after it met the guard.
   memory_->optimizer->ForgetUpdates(step_ - step.step);
   step_ = step.step;

@@ -49,6 +49,7 @@ void AddCollective(const CollectiveSpan& span, int rank, int64_t id, Json* event
                    {"bytes", span.bytes},
                    {"exposed_ms", span.exposed_s() * 1e3},
                    {"hidden_ms", span.hidden_s() * 1e3}};
+  if (span.continued) begin["args"]["continued"] = true;
   events->push_back(std::move(begin));
   events->push_back(std::move(end));
 }

@@ -28,6 +28,7 @@ bool IsReduction(const CollectiveSpan& span) {
 std::vector<Mark> MarksOf(const TracedStep& step) {
   std::vector<Mark> marks;
   for (const CollectiveSpan& span : step.collectives) {
+    if (span.continued) continue;
     marks.push_back({span.begin_s, Mark::kBegin, &span});
     marks.push_back({span.launched_s, Mark::kLaunched, &span});
     marks.push_back({span.wait_s, Mark::kWait, &span});
@@ -82,8 +83,14 @@ struct RankSum {
 };
 
 void AddStep(const TracedStep& step, RankSum* sum) {
-  if (step.collectives.empty()) return;
-  sum->backward_ms += 1e3 * (step.collectives.front().begin_s - step.begin_s);
+  double begin_s = step.begin_s;
+  const CollectiveSpan* first = nullptr;  // of the step's own
+  for (const CollectiveSpan& span : step.collectives) {
+    if (span.continued) begin_s += span.exposed_s();
+    if (!span.continued && first == nullptr) first = &span;
+  }
+  if (first == nullptr) return;
+  sum->backward_ms += 1e3 * (first->begin_s - begin_s);
   sum->tokens += step.tokens;
   AddGaps(step, &sum->buffers);
   for (const CollectiveSpan& span : step.collectives) {

@@ -23,7 +23,9 @@ struct BufferPhases {
 
 struct StepPhases {
   RunFacts facts;
-  double backward_ms_per_token = 0;   // all before the first collective: forward and backward
+  // All before the step's first collective, without waits for gathers of the step before: their
+  // copies back, forward and backward.
+  double backward_ms_per_token = 0;
   std::vector<BufferPhases> buffers;  // in the order of their first reduction
 };
 

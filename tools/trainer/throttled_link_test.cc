@@ -106,7 +106,8 @@ RunTrace& Traced(const TrainConfig& config, const LinkModel& link, RunTrace& run
 
 class ThrottledLink : public testing::TestWithParam<const char*> {};
 
-// The link takes about half a second a step, computing a few milliseconds; the predicted times are
+// The link takes about half a second a step, computing a few milliseconds. Of gathers that a step
+// leaves in flight a traced step waits for those of the step before. The predicted times are
 // those of this run's own phases. Being busy with other things, the machine lets ranks come late,
 // which is not the link's, and wakes them late, for which 300 ms are allowed.
 TEST_P(ThrottledLink, ExposedTimeIsWhatThePlanPredicts) {
@@ -140,7 +141,10 @@ TEST_P(ThrottledLink, ExposedTimeIsWhatThePlanPredicts) {
     }
   }
   const PredictedStep predicted = PredictStep(*layout, kind, 2, work, 2 * (4 + 2) * 4, link);
-  EXPECT_EQ(predicted.collectives.size(), steps[0].collectives.size());
+  const std::vector<CollectiveSpan>& spans = steps[0].collectives;
+  const auto own = std::count_if(spans.begin(), spans.end(),
+                                 [](const CollectiveSpan& span) { return !span.continued; });
+  EXPECT_EQ(static_cast<int64_t>(predicted.collectives.size()), own);
   const double predicted_ms = 1e3 * predicted.exposed_s();
   EXPECT_GT(predicted_ms, 100);
   EXPECT_GT(measured.exposed_ms, 0.75 * predicted_ms);

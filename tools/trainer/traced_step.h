@@ -18,7 +18,8 @@ struct HostSpan {
 };
 
 // From the moment the queue reached the call to the moment it could use the result. Several may
-// be under way at once.
+// be under way at once. One that the step leaves in flight has a span in two steps: its hidden time
+// up to this one's end, and what the step that waits for it has of it.
 struct CollectiveSpan {
   std::string name;   // "all_gather"
   std::string label;  // what the data is
@@ -27,7 +28,10 @@ struct CollectiveSpan {
   double launched_s = 0;  // the call no longer holds the queue up
   double wait_s = 0;      // the queue has nothing else to do
   double end_s = 0;
+  bool continued = false;  // from an earlier step: begin_s and launched_s are this step's begin
+  double called_s = 0;     // only if continued: when the queue reached the call
 
+  double call_s() const { return continued ? called_s : begin_s; }
   // The queue stood still for it; the rest of the time it did something else.
   double exposed_s() const { return (launched_s - begin_s) + (end_s - wait_s); }
   double hidden_s() const { return wait_s - launched_s; }
