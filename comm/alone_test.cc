@@ -48,6 +48,19 @@ TEST_F(AloneTest, OtherTypesAreGathered) {
   EXPECT_EQ(out.get().i32()[1], 7);
 }
 
+TEST_F(AloneTest, RowsAreCopied) {
+  const HostTensor in(DType::kF32, {3, 2}), out(DType::kF32, {4, 2});
+  in.Set({1, 2, 3, 4, 5, 6});
+  EXPECT_TRUE(comm_->AllToAllRows("r", in, {0}, out, {0}, *queue_).Wait(*queue_).ok());
+  EXPECT_EQ(out.ToDouble(), std::vector<double>(8, 0));
+  EXPECT_TRUE(comm_->AllToAllRows("r", in, {2}, out, {2}, *queue_).Wait(*queue_).ok());
+  EXPECT_EQ(out.ToDouble(), (std::vector<double>{1, 2, 3, 4, 0, 0, 0, 0}));
+  const HostTensor narrow(DType::kF32, {2, 3});
+  EXPECT_DEATH((void)comm_->AllToAllRows("counts", in, {2}, out, {1}, *queue_), "counts");
+  EXPECT_DEATH((void)comm_->AllToAllRows("many", in, {4}, out, {4}, *queue_), "many");
+  EXPECT_DEATH((void)comm_->AllToAllRows("cols", in, {1}, narrow, {1}, *queue_), "cols");
+}
+
 TEST_F(AloneTest, AbortEndsIt) {
   const HostTensor x(DType::kF32, {2});
   comm_->Abort(absl::DataLossError("torn"));

@@ -44,6 +44,15 @@ class Checking : public Communicator {
         Agree(DescribeCall("broadcast", label, x, absl::StrCat("root ", root)), queue);
     return same.ok() ? inner_->Broadcast(label, x, root, queue) : Failed(same);
   }
+  Future AllToAllRows(absl::string_view label, Tensor in, absl::Span<const int64_t> send_counts,
+                      Tensor out, absl::Span<const int64_t> receive_counts,
+                      kernels::Queue& queue) override {
+    const std::string call = DescribeRows(label, in);
+    absl::Status same = Agree(call, queue);
+    if (same.ok()) same = AgreeOnCounts(call, send_counts, receive_counts, queue);
+    return same.ok() ? inner_->AllToAllRows(label, in, send_counts, out, receive_counts, queue)
+                     : Failed(same);
+  }
   absl::Status Barrier(absl::string_view label) override {
     if (queue_ != nullptr) {
       const absl::Status same = Agree(absl::StrCat("barrier(", label, ")"), *queue_);
@@ -61,15 +70,7 @@ class Checking : public Communicator {
   absl::Status Agree(const std::string& call, kernels::Queue& queue) {
     if (!failure_.ok()) return failure_;
     queue_ = &queue;
-    std::memset(mine_.data(), 0, mine_.size());
-    std::memcpy(mine_.data(), call.data(), std::min(call.size(), mine_.size() - 1));
-    // The label says to a report (flight_record.h) what the rank was about to call.
-    failure_ =
-        inner_
-            ->AllGather(absl::StrCat("check of ", call),
-                        Tensor(mine_.data(), DType::kF8E4M3, {kSignatureBytes}),
-                        Tensor(all_.data(), DType::kF8E4M3, {kSignatureBytes * size()}), queue)
-            .Wait(queue);
+    Gather(call, call.data(), std::min<int64_t>(call.size(), kSignatureBytes - 1), queue);
     for (int other = 0; other < size() && failure_.ok(); ++other) {
       const char* theirs = all_.data() + other * kSignatureBytes;
       if (std::strcmp(theirs, all_.data()) != 0) {
@@ -80,6 +81,47 @@ class Checking : public Communicator {
     }
     ++calls_;
     return failure_;
+  }
+
+  // Of a call that all make: whether what each rank sends to each is what that one expects.
+  absl::Status AgreeOnCounts(const std::string& call, absl::Span<const int64_t> send_counts,
+                             absl::Span<const int64_t> receive_counts, kernels::Queue& queue) {
+    // So many ranks' counts a gather.
+    constexpr int kAtOnce = kSignatureBytes / (2 * sizeof(int64_t));
+    // Of each rank: to and from each.
+    std::vector<std::vector<int64_t>> sent(size()), expected(size());
+    for (int begin = 0; begin < size(); begin += kAtOnce) {
+      const int count = std::min(kAtOnce, size() - begin);
+      int64_t both[2 * kAtOnce] = {};
+      std::copy_n(send_counts.begin() + begin, count, both);
+      std::copy_n(receive_counts.begin() + begin, count, both + kAtOnce);
+      Gather(call, both, sizeof(both), queue);
+      if (!failure_.ok()) return failure_;
+      for (int rank = 0; rank < size(); ++rank) {
+        std::memcpy(both, all_.data() + rank * kSignatureBytes, sizeof(both));
+        sent[rank].insert(sent[rank].end(), both, both + count);
+        expected[rank].insert(expected[rank].end(), both + kAtOnce, both + kAtOnce + count);
+      }
+    }
+    for (int from = 0; from < size() && failure_.ok(); ++from) {
+      for (int to = 0; to < size() && failure_.ok(); ++to) {
+        failure_ = CompareCounts(calls_ - 1, call, from, sent[from][to], to, expected[to][from]);
+      }
+    }
+    return failure_;
+  }
+
+  // Fills all_ with each rank's `bytes` and zeros, or sets failure_.
+  void Gather(const std::string& call, const void* bytes, int64_t count, kernels::Queue& queue) {
+    std::memset(mine_.data(), 0, mine_.size());
+    std::memcpy(mine_.data(), bytes, count);
+    // The label says to a report (flight_record.h) what the rank was about to call.
+    failure_ =
+        inner_
+            ->AllGather(absl::StrCat("check of ", call),
+                        Tensor(mine_.data(), DType::kF8E4M3, {kSignatureBytes}),
+                        Tensor(all_.data(), DType::kF8E4M3, {kSignatureBytes * size()}), queue)
+            .Wait(queue);
   }
 
   const std::unique_ptr<Communicator> inner_;

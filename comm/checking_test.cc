@@ -34,6 +34,11 @@ class Blind : public Communicator {
   Future Broadcast(absl::string_view, kernels::Tensor x, int root, kernels::Queue& queue) override {
     return inner_.Broadcast("", x, root, queue);
   }
+  Future AllToAllRows(absl::string_view, kernels::Tensor in, absl::Span<const int64_t> send_counts,
+                      kernels::Tensor out, absl::Span<const int64_t> receive_counts,
+                      kernels::Queue& queue) override {
+    return inner_.AllToAllRows("", in, send_counts, out, receive_counts, queue);
+  }
   absl::Status Barrier(absl::string_view) override { return inner_.Barrier(""); }
   void Abort(const absl::Status& reason) override { inner_.Abort(reason); }
 

@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "kernels/queue.h"
 #include "kernels/tensor.h"
 
@@ -74,12 +75,30 @@ class Communicator {
   // x = the root's x. Any dtype.
   virtual Future Broadcast(absl::string_view label, kernels::Tensor x, int root,
                            kernels::Queue& queue) = 0;
+  // Each rank's own number of rows to each. send_counts[r] rows of `in` go to rank r, those for
+  // rank 0 first; `out` gets receive_counts[r] rows from rank r, rank 0's first, so
+  // receive_counts[r] is this rank's entry of rank r's send_counts. Counts are of any size, 0 too,
+  // also for the rank itself.  in  [at least all that are sent, ...], out  [at least all that are
+  // received, ...], of one dtype and one shape of rows; any dtype; they do not overlap. Rows of
+  // `out` beyond stay.
+  virtual Future AllToAllRows(absl::string_view label, kernels::Tensor in,
+                              absl::Span<const int64_t> send_counts, kernels::Tensor out,
+                              absl::Span<const int64_t> receive_counts, kernels::Queue& queue) = 0;
   // Returns when all ranks have called it.
   virtual absl::Status Barrier(absl::string_view label) = 0;
   // Tells the other ranks that this one gives up: their pending and later calls fail with
   // Unavailable and this reason, instead of waiting for the timeout.
   virtual void Abort(const absl::Status& reason) = 0;
 };
+
+// Of AllToAllRows.
+int64_t SumOfCounts(absl::Span<const int64_t> counts);
+// Bytes of a row of x [rows, ...].
+int64_t RowBytes(const kernels::Tensor& x);
+// CHECKs what can be seen on one of `size` ranks.
+void CheckRows(absl::string_view label, int size, const kernels::Tensor& in,
+               absl::Span<const int64_t> send_counts, const kernels::Tensor& out,
+               absl::Span<const int64_t> receive_counts);
 
 }  // namespace comm
 

@@ -7,6 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "comm/checking.h"
+#include "comm/engine_rows.h"
+#include "comm/engine_tensors.h"
 #include "comm/slot_tree.h"
 #include "gtest/gtest.h"
 #include "third_party/absl_compat/check.h"
@@ -14,76 +16,8 @@
 namespace comm {
 namespace {
 
-using kernels::BF16;
 using kernels::DType;
 using kernels::Tensor;
-
-using Value = std::function<double(int64_t)>;
-
-// A tensor on the rank's device.
-class DeviceTensor {
- public:
-  DeviceTensor(const EngineRank& rank, DType dtype, int64_t size, const Value& value)
-      : rank_(rank), memory_(rank.backend.Allocate(size * kernels::SizeOf(dtype))) {
-    CHECK(memory_ != nullptr) << size;
-    tensor_ = Tensor(memory_, dtype, {size}, rank.backend.device());
-    Set(value);
-  }
-  DeviceTensor(const DeviceTensor&) = delete;
-  DeviceTensor& operator=(const DeviceTensor&) = delete;
-  ~DeviceTensor() {
-    rank_.queue.Synchronize();
-    rank_.backend.Free(memory_);
-  }
-
-  operator Tensor() const { return tensor_; }  // NOLINT: reads as the tensor itself
-  Tensor Part(int64_t begin, int64_t size) const { return tensor_.Slice(begin, size); }
-
-  void Set(const Value& value) {
-    std::vector<float> wide(tensor_.size());
-    std::vector<BF16> narrow(tensor_.size());
-    for (int64_t i = 0; i < tensor_.size(); ++i) {
-      wide[i] = static_cast<float>(value(i));
-      narrow[i] = kernels::ToBF16(wide[i]);
-    }
-    const bool bf16 = tensor_.dtype() == DType::kBF16;
-    rank_.queue.Upload(bf16 ? static_cast<void*>(narrow.data()) : wide.data(), tensor_);
-    rank_.queue.Synchronize();
-  }
-
- private:
-  const EngineRank& rank_;
-  void* const memory_;
-  Tensor tensor_;
-};
-
-std::vector<float> OnHost(const EngineRank& rank, const Tensor& x) {
-  std::vector<float> wide(x.size());
-  std::vector<BF16> narrow(x.size());
-  const bool bf16 = x.dtype() == DType::kBF16;
-  rank.queue.Download(x, bf16 ? static_cast<void*>(narrow.data()) : wide.data());
-  rank.queue.Synchronize();
-  for (int64_t i = 0; bf16 && i < x.size(); ++i) wide[i] = kernels::ToFloat(narrow[i]);
-  return wide;
-}
-
-// All values; of wrong ones the first is told.
-void ExpectValues(const EngineRank& rank, const Tensor& x, const Value& want,
-                  const std::string& what, double relative = 0) {
-  const std::vector<float> got = OnHost(rank, x);
-  for (int64_t i = 0; i < x.size(); ++i) {
-    const double bound = relative * std::abs(want(i));
-    if (std::abs(got[i] - want(i)) <= bound) continue;
-    ADD_FAILURE() << "rank " << rank.comm.rank() << " of " << rank.comm.size() << ": " << what
-                  << ", element " << i << ": " << got[i] << ", not " << want(i);
-    return;
-  }
-}
-
-void ExpectOk(const EngineRank& rank, Future future, const std::string& what) {
-  const absl::Status status = future.Wait(rank.queue);
-  EXPECT_TRUE(status.ok()) << what << ": " << status;
-}
 
 // Whole numbers below 256 for up to 13 ranks, so that sums are exact in bf16 in any order.
 double Input(int rank, int64_t i) { return static_cast<double>(i % 11) + rank + 1; }
@@ -216,33 +150,6 @@ void TreeOfSlots(const EngineRank& rank) {
   ExpectValues(rank, out, want, "tree of slots");
 }
 
-// The rank's communicator, for a decorator that wants one of its own.
-class Borrowed : public Communicator {
- public:
-  explicit Borrowed(Communicator& inner) : inner_(inner) {}
-  int rank() const override { return inner_.rank(); }
-  int size() const override { return inner_.size(); }
-  absl::string_view backend() const override { return inner_.backend(); }
-  Future ReduceScatter(absl::string_view label, Tensor in, Tensor out, ReduceOp op,
-                       kernels::Queue& queue) override {
-    return inner_.ReduceScatter(label, in, out, op, queue);
-  }
-  Future AllGather(absl::string_view label, Tensor in, Tensor out, kernels::Queue& queue) override {
-    return inner_.AllGather(label, in, out, queue);
-  }
-  Future AllReduce(absl::string_view label, Tensor x, ReduceOp op, kernels::Queue& queue) override {
-    return inner_.AllReduce(label, x, op, queue);
-  }
-  Future Broadcast(absl::string_view label, Tensor x, int root, kernels::Queue& queue) override {
-    return inner_.Broadcast(label, x, root, queue);
-  }
-  absl::Status Barrier(absl::string_view label) override { return inner_.Barrier(label); }
-  void Abort(const absl::Status& reason) override { inner_.Abort(reason); }
-
- private:
-  Communicator& inner_;
-};
-
 // The last rank calls something else; all are told what, and what the others call.
 void DifferentCallsAreNamed(const EngineRank& rank) {
   if (rank.comm.size() == 1) return;
@@ -314,6 +221,7 @@ void Bf16IsRoundedOnce(const EngineRank& rank) {
 const std::vector<EngineCase>& CollectiveCases() {
   static const auto* cases = new std::vector<EngineCase>{
       {"EveryCollective", EveryCollective},
+      {"RowsOfDifferingNumbers", RowsOfDifferingNumbers},
       {"ManyAtOnce", ManyAtOnce},
       {"TreeOfSlots", TreeOfSlots},
   };
@@ -322,7 +230,8 @@ const std::vector<EngineCase>& CollectiveCases() {
 
 const std::vector<EngineCase>& CheckingCases() {
   static const auto* cases =
-      new std::vector<EngineCase>{{"C2_DifferentCallsAreNamed", DifferentCallsAreNamed}};
+      new std::vector<EngineCase>{{"C2_DifferentCallsAreNamed", DifferentCallsAreNamed},
+                                  {"C2_DifferentCountsAreNamed", DifferentCountsAreNamed}};
   return *cases;
 }
 

@@ -24,6 +24,19 @@ std::string DescribeCall(absl::string_view name, absl::string_view label, const 
                       detail.empty() ? "" : ", ", detail, ")");
 }
 
+std::string DescribeRows(absl::string_view label, const kernels::Tensor& x) {
+  return absl::StrCat("all_to_all_rows(", label, ", rows of ", kernels::Name(x.dtype()), " x ",
+                      x.size() / x.dim(0), ")");
+}
+
+absl::Status CompareCounts(int64_t number, absl::string_view call, int from, int64_t sent, int to,
+                           int64_t expected) {
+  if (sent == expected) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat("ranks disagree in collective ", number, ", ", call,
+                                         ": rank ", from, " sends ", sent, " rows to rank ", to,
+                                         ", which expects ", expected));
+}
+
 const RecordedCall* Progress::LastStarted() const {
   return calls.empty() ? nullptr : &calls.back();
 }

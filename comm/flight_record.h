@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -29,6 +30,13 @@ namespace comm {
 // which may be empty, is the reduce op or the root.
 std::string DescribeCall(absl::string_view name, absl::string_view label, const kernels::Tensor& x,
                          absl::string_view detail);
+// "all_to_all_rows(embed, rows of f32 x 768)": the counts are each rank's own.
+std::string DescribeRows(absl::string_view label, const kernels::Tensor& x);
+
+// Aborted unless the rows that `from` sends to `to` in collective `number`, `call`, are as many as
+// `to` expects.
+absl::Status CompareCounts(int64_t number, absl::string_view call, int from, int64_t sent, int to,
+                           int64_t expected);
 
 struct RecordedCall {
   int64_t number = 0;  // of this rank's collectives, from 0

@@ -1,5 +1,6 @@
 #include "comm/tracing.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace comm {
@@ -32,6 +33,14 @@ class Tracing : public Communicator {
   Future Broadcast(absl::string_view label, Tensor x, int root, Queue& queue) override {
     const int64_t id = listener_.Began("broadcast", label, x.bytes(), queue);
     return Watch(id, inner_.Broadcast(label, x, root, queue), queue);
+  }
+  Future AllToAllRows(absl::string_view label, Tensor in, absl::Span<const int64_t> send_counts,
+                      Tensor out, absl::Span<const int64_t> receive_counts, Queue& queue) override {
+    const int64_t bytes =
+        RowBytes(in) * std::max(SumOfCounts(send_counts), SumOfCounts(receive_counts));
+    const int64_t id = listener_.Began("all_to_all_rows", label, bytes, queue);
+    return Watch(id, inner_.AllToAllRows(label, in, send_counts, out, receive_counts, queue),
+                 queue);
   }
   absl::Status Barrier(absl::string_view label) override { return inner_.Barrier(label); }
   void Abort(const absl::Status& reason) override { inner_.Abort(reason); }

@@ -15,8 +15,8 @@ namespace comm {
 class CollectiveListener {
  public:
   virtual ~CollectiveListener() = default;
-  // `name`: "reduce_scatter", "all_gather", "all_reduce", "broadcast". `bytes`: of the larger of
-  // input and output. The answer names the collective in Ended.
+  // `name`: "reduce_scatter", "all_gather", "all_reduce", "broadcast", "all_to_all_rows". `bytes`:
+  // of the larger of input and output. The answer names the collective in Ended.
   virtual int64_t Began(absl::string_view name, absl::string_view label, int64_t bytes,
                         kernels::Queue& queue) = 0;
   // The call has returned: until here it may have held the queue up.

@@ -50,14 +50,34 @@ TEST(Tracing, TellsEachCollectiveAndPassesItOn) {
     x.Set({1, 2, 3, 4});
     ASSERT_TRUE(comm->ReduceScatter("scatter", x, half, ReduceOp::kSum, queue).Wait(queue).ok());
     ASSERT_TRUE(comm->Broadcast("cast", half, 0, queue).Wait(queue).ok());
+    // Rank 0 sends one row of two bytes and gets three.
+    const HostTensor rows(DType::kBF16, {4, 1}), others(DType::kBF16, {4, 1});
+    const bool first = inner.rank() == 0;
+    const std::vector<int64_t> send = {first ? 0 : 3, first ? 1 : 0};
+    const std::vector<int64_t> receive = {first ? 0 : 1, first ? 3 : 0};
+    ASSERT_TRUE(comm->AllToAllRows("rows", rows, send, others, receive, queue).Wait(queue).ok());
     ASSERT_TRUE(comm->Barrier("all").ok());
     EXPECT_EQ(half.ToDouble(), (std::vector<double>{2, 4}));
-    EXPECT_EQ(notes.lines,
-              (std::vector<std::string>{
-                  "began all_gather gather 16", "launched 0", "began all_reduce reduce 8",
-                  "launched 1", "waiting 1", "ended 1", "waiting 0", "ended 0",
-                  "began reduce_scatter scatter 16", "launched 2", "waiting 2", "ended 2",
-                  "began broadcast cast 8", "launched 3", "waiting 3", "ended 3"}));
+    EXPECT_EQ(notes.lines, (std::vector<std::string>{"began all_gather gather 16",
+                                                     "launched 0",
+                                                     "began all_reduce reduce 8",
+                                                     "launched 1",
+                                                     "waiting 1",
+                                                     "ended 1",
+                                                     "waiting 0",
+                                                     "ended 0",
+                                                     "began reduce_scatter scatter 16",
+                                                     "launched 2",
+                                                     "waiting 2",
+                                                     "ended 2",
+                                                     "began broadcast cast 8",
+                                                     "launched 3",
+                                                     "waiting 3",
+                                                     "ended 3",
+                                                     "began all_to_all_rows rows 6",
+                                                     "launched 4",
+                                                     "waiting 4",
+                                                     "ended 4"}));
   });
 }
 

@@ -27,6 +27,7 @@ struct Part {
   std::string call;   // for messages: "reduce_scatter(group 3, f32 x 1024, sum)"
   int64_t bytes = 0;  // of the larger of in and out
   Tensor in = {}, out = {};
+  RowCounts rows = {};  // kAllToAllRows
 };
 
 struct Collective {
@@ -80,6 +81,7 @@ class Group : public LocalGroup, public std::enable_shared_from_this<Group> {
       collective.parts[rank] = std::move(part);
       collective.parts[rank].arrived = true;
       ++collective.arrived;
+      if (collective.arrived == size_ && failure_.ok()) CheckCounts(number, collective);
       if (collective.arrived == size_ && failure_.ok()) {
         collective.running = true;
         ready = &collective;
@@ -145,6 +147,19 @@ class Group : public LocalGroup, public std::enable_shared_from_this<Group> {
     changed_.notify_all();
   }
 
+  // Whether what each rank sends is what the other expects.
+  void CheckCounts(int64_t number, const Collective& collective) {
+    if (collective.kind != CollectiveKind::kAllToAllRows) return;
+    for (int from = 0; from < size_; ++from) {
+      for (int to = 0; to < size_; ++to) {
+        const absl::Status status = CompareCounts(number, collective.parts[from].call, from,
+                                                  collective.parts[from].rows.send[to], to,
+                                                  collective.parts[to].rows.receive[from]);
+        if (!status.ok()) return Fail(status);
+      }
+    }
+  }
+
   // Of all ranks, without the last line's end.
   std::string Report() const {
     std::vector<RankState> states;
@@ -182,10 +197,13 @@ class Group : public LocalGroup, public std::enable_shared_from_this<Group> {
 
   void Move(const Collective& collective) const {
     std::vector<Tensor> in, out;
+    std::vector<RowCounts> rows;
     for (const Part& part : collective.parts) {
       in.push_back(part.in);
       out.push_back(part.out);
+      rows.push_back(part.rows);
     }
+    if (collective.kind == CollectiveKind::kAllToAllRows) return MoveRows(rows, in, out);
     MoveData(collective.kind, collective.op, collective.root, in, out);
   }
 
@@ -235,6 +253,24 @@ class LocalCommunicator : public Communicator {
     return Post("broadcast", label, absl::StrCat("root ", root), CollectiveKind::kBroadcast, x, x,
                 ReduceOp::kSum, root, queue);
   }
+  Future AllToAllRows(absl::string_view label, Tensor in, absl::Span<const int64_t> send_counts,
+                      Tensor out, absl::Span<const int64_t> receive_counts,
+                      kernels::Queue& queue) override {
+    CheckRows(label, size(), in, send_counts, out, receive_counts);
+    if (!IsCpu(queue)) {
+      return size() == 1 ? alone_->AllToAllRows(label, in, send_counts, out, receive_counts, queue)
+                         : No();
+    }
+    const int64_t rows = std::max(SumOfCounts(send_counts), SumOfCounts(receive_counts));
+    return Post(CollectiveKind::kAllToAllRows, ReduceOp::kSum, 0,
+                Part{.call = DescribeRows(label, in),
+                     .bytes = rows * RowBytes(in),
+                     .in = in,
+                     .out = out,
+                     .rows = {.send = {send_counts.begin(), send_counts.end()},
+                              .receive = {receive_counts.begin(), receive_counts.end()}}},
+                queue);
+  }
   absl::Status Barrier(absl::string_view label) override {
     return group_->Wait(group_->Post(rank_, CollectiveKind::kBarrier, ReduceOp::kSum, 0,
                                      Part{.call = absl::StrCat("barrier(", label, ")")}));
@@ -258,13 +294,17 @@ class LocalCommunicator : public Communicator {
   Future Post(absl::string_view name, absl::string_view label, absl::string_view detail,
               CollectiveKind kind, Tensor in, Tensor out, ReduceOp op, int root,
               kernels::Queue& queue) {
+    return Post(kind, op, root,
+                Part{.call = DescribeCall(name, label, in, detail),
+                     .bytes = std::max(in.bytes(), out.bytes()),
+                     .in = in,
+                     .out = out},
+                queue);
+  }
+  Future Post(CollectiveKind kind, ReduceOp op, int root, Part part, kernels::Queue& queue) {
     CHECK(queue.device() == kernels::DeviceKind::kCpu) << "the local backend moves CPU tensors";
     queue.Synchronize();  // the inputs exist before another thread may read them
-    const int64_t number = group_->Post(rank_, kind, op, root,
-                                        Part{.call = DescribeCall(name, label, in, detail),
-                                             .bytes = std::max(in.bytes(), out.bytes()),
-                                             .in = in,
-                                             .out = out});
+    const int64_t number = group_->Post(rank_, kind, op, root, std::move(part));
     return Future([group = group_, number](kernels::Queue&) { return group->Wait(number); });
   }
 

@@ -39,6 +39,19 @@ void ExpectDisagreement(const Call& call, const std::string& of_0, const std::st
       << statuses[0];
 }
 
+TEST(LocalFaults, C2_DifferentCountsAreNamed) {
+  RunRanks(3, [](Communicator& comm, kernels::Queue& queue) {
+    const HostTensor in(DType::kF32, {8, 4}), out(DType::kF32, {8, 4});
+    const std::vector<int64_t> send(3, 1), receive = {1, 1, comm.rank() == 1 ? 0 : 1};
+    const absl::Status status =
+        comm.AllToAllRows("embed", in, send, out, receive, queue).Wait(queue);
+    EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
+    ExpectHas(status,
+              "collective 0, all_to_all_rows(embed, rows of f32 x 4): rank 2 sends 1 rows "
+              "to rank 1, which expects 0");
+  });
+}
+
 TEST(LocalFaults, C2_DifferentCallsAreNamed) {
   ExpectDisagreement(
       [](Communicator& comm, kernels::Queue& queue) {

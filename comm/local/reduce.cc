@@ -104,8 +104,28 @@ void MoveData(CollectiveKind kind, ReduceOp op, int root, const std::vector<Tens
     case CollectiveKind::kBroadcast:
       for (const Tensor& to : out) CopyBytes(in[root], static_cast<char*>(to.data()));
       break;
+    case CollectiveKind::kAllToAllRows:
+      CHECK(false) << "rows are MoveRows'";
+      break;
     case CollectiveKind::kBarrier:
       break;
+  }
+}
+
+void MoveRows(const std::vector<RowCounts>& counts, const std::vector<Tensor>& in,
+              const std::vector<Tensor>& out) {
+  const size_t size = counts.size();
+  for (size_t from = 0; from < size; ++from) {
+    const int64_t row = RowBytes(in[from]);
+    const char* source = static_cast<const char*>(in[from].data());
+    for (size_t to = 0; to < size; ++to) {
+      const int64_t bytes = counts[from].send[to] * row;
+      // Behind the rows of the ranks before.
+      const int64_t before =
+          SumOfCounts(absl::MakeConstSpan(counts[to].receive).subspan(0, from)) * row;
+      if (bytes > 0) std::memcpy(static_cast<char*>(out[to].data()) + before, source, bytes);
+      source += bytes;
+    }
   }
 }
 

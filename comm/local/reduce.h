@@ -13,7 +13,13 @@ enum class CollectiveKind : uint8_t {
   kAllGather,
   kAllReduce,
   kBroadcast,
+  kAllToAllRows,
   kBarrier
+};
+
+// What ranks send to each and expect of each in kAllToAllRows.
+struct RowCounts {
+  std::vector<int64_t> send, receive;
 };
 
 // out = the reduction of all ranks' parts, added in rank order in f32 and rounded once.
@@ -23,6 +29,9 @@ void AddInRankOrder(const std::vector<kernels::Tensor>& parts, ReduceOp op, kern
 // Runs one collective over all ranks' tensors (as Communicator names them). Adds in rank order
 // in f32, element by element, so tensors may alias as Communicator allows.
 void MoveData(CollectiveKind kind, ReduceOp op, int root, const std::vector<kernels::Tensor>& in,
+              const std::vector<kernels::Tensor>& out);
+// kAllToAllRows, with counts that go together.
+void MoveRows(const std::vector<RowCounts>& counts, const std::vector<kernels::Tensor>& in,
               const std::vector<kernels::Tensor>& out);
 
 }  // namespace comm

@@ -1,5 +1,6 @@
 #include "comm/mpi/mpi.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -101,6 +102,21 @@ class MpiCommunicator : public Communicator {
                  [&] { operation->first = comm::Broadcast(x.data(), x.bytes(), root, piece_); });
   }
 
+  Future AllToAllRows(absl::string_view label, Tensor in, absl::Span<const int64_t> send_counts,
+                      Tensor out, absl::Span<const int64_t> receive_counts,
+                      kernels::Queue& queue) override {
+    CheckRows(label, size(), in, send_counts, out, receive_counts);
+    const auto operation = std::make_shared<MpiOperation>();
+    operation->call = DescribeRows(label, in);
+    const int64_t rows = std::max(SumOfCounts(send_counts), SumOfCounts(receive_counts));
+    // A rank without rows takes part as well: the others cannot know.
+    return Launch(operation, rows * RowBytes(in), queue, [&] {
+      operation->first =
+          comm::AllToAllRows(in.data(), {send_counts.begin(), send_counts.end()}, out.data(),
+                             {receive_counts.begin(), receive_counts.end()}, RowBytes(in));
+    });
+  }
+
   absl::Status Barrier(absl::string_view label) override {
     const auto operation = std::make_shared<MpiOperation>();
     operation->call = absl::StrCat("barrier(", label, ")");
@@ -125,15 +141,22 @@ class MpiCommunicator : public Communicator {
   template <typename Compose>
   Future Start(const std::shared_ptr<MpiOperation>& operation, const Tensor& larger,
                kernels::Queue& queue, Compose compose) {
+    if (larger.size() == 0 && queue.device() == DeviceKind::kCpu) {
+      return Future([](kernels::Queue&) { return absl::OkStatus(); });
+    }
+    return Launch(operation, larger.bytes(), queue, compose);
+  }
+  template <typename Compose>
+  Future Launch(const std::shared_ptr<MpiOperation>& operation, int64_t bytes,
+                kernels::Queue& queue, Compose compose) {
     if (queue.device() != DeviceKind::kCpu) {
       return Failed(absl::FailedPreconditionError(
           "several ranks of the mpi backend compute on CPUs; build with --config=nccl for several "
           "GPUs"));
     }
-    if (larger.size() == 0) return Future([](kernels::Queue&) { return absl::OkStatus(); });
     queue.Synchronize();  // the inputs exist before another thread may read them
     compose();
-    link_->Launch(operation, larger.bytes());
+    link_->Launch(operation, bytes);
     return Future([link = link_, operation](kernels::Queue&) { return link->Wait(*operation); });
   }
 

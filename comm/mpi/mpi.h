@@ -35,7 +35,8 @@
 
 namespace comm {
 
-// What one call of MPI moves of each rank at most; larger tensors take several.
+// What one call of MPI moves of each rank at most; larger tensors take several. Rows that go to all
+// ranks go in one call, of at most 2^31 rows.
 inline constexpr int64_t kMpiPieceBytes = int64_t{1} << 30;
 
 // Returns when all ranks are connected. At most one communicator of several ranks in the life of a

@@ -1,8 +1,12 @@
 #include "comm/mpi/mpi_moves.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
+#include <memory>
 #include <utility>
+
+#include "third_party/absl_compat/check.h"
 
 namespace comm {
 namespace {
@@ -39,6 +43,20 @@ struct Piece {
     MPI_Type_free(&packed);
     return error == MPI_SUCCESS ? MPI_Type_commit(type) : error;
   }
+};
+
+// A row of so many bytes. Types stay until the process ends.
+struct RowType {
+  explicit RowType(int bytes) {
+    static auto* types = new std::map<int, MPI_Datatype>;
+    const auto [it, added] = types->try_emplace(bytes, MPI_DATATYPE_NULL);
+    if (added) error = MPI_Type_contiguous(bytes, MPI_BYTE, &it->second);
+    if (added && error == MPI_SUCCESS) error = MPI_Type_commit(&it->second);
+    type = it->second;
+  }
+
+  MPI_Datatype type = MPI_BYTE;
+  int error = MPI_SUCCESS;
 };
 
 // start(begin, count, request) for each piece of `bytes`.
@@ -89,6 +107,36 @@ MpiStart Broadcast(void* x, int64_t bytes, int root, int64_t piece) {
         bytes, piece, requests, [&](int64_t begin, int64_t count, MPI_Request* request) {
           return MPI_Ibcast(At(x, begin), static_cast<int>(count), MPI_BYTE, root, comm, request);
         });
+  };
+}
+
+MpiStart AllToAllRows(const void* in, const std::vector<int64_t>& send_counts, void* out,
+                      const std::vector<int64_t>& receive_counts, int64_t row_bytes) {
+  // MPI reads them until the request has ended.
+  struct Layout {
+    explicit Layout(const std::vector<int64_t>& wide) {
+      int64_t begin = 0;
+      for (const int64_t count : wide) {
+        counts.push_back(static_cast<int>(count));
+        begins.push_back(static_cast<int>(begin));
+        begin += count;
+      }
+      CHECK_LE(begin, std::numeric_limits<int>::max()) << "rows of an all-to-all";
+    }
+    std::vector<int> counts, begins;
+  };
+  CHECK_LE(row_bytes, std::numeric_limits<int>::max());
+  return [=, send = std::make_shared<Layout>(send_counts),
+          receive = std::make_shared<Layout>(receive_counts)](MPI_Comm comm,
+                                                              std::vector<MPI_Request>& requests) {
+    const RowType row(static_cast<int>(row_bytes));
+    if (row.error != MPI_SUCCESS) return row.error;
+    MPI_Request request = MPI_REQUEST_NULL;
+    const int error =
+        MPI_Ialltoallv(in, send->counts.data(), send->begins.data(), row.type, out,
+                       receive->counts.data(), receive->begins.data(), row.type, comm, &request);
+    if (error == MPI_SUCCESS) requests.push_back(request);
+    return error;
   };
 }
 

@@ -24,6 +24,11 @@ MpiStart AllToAll(const void* in, void* out, int64_t bytes, int64_t piece);
 MpiStart AllGather(const void* in, void* out, int64_t bytes, int64_t piece);
 // x is the root's x.  [bytes]
 MpiStart Broadcast(void* x, int64_t bytes, int root, int64_t piece);
+// Rows of `row_bytes`, send_counts[r] of `in` to rank r, receive_counts[r] of it to `out`, both in
+// the order of the ranks. One request, which counts rows (CHECK that these are below 2^31), as no
+// rank knows the other pairs' counts, by which pieces would have to be cut.
+MpiStart AllToAllRows(const void* in, const std::vector<int64_t>& send_counts, void* out,
+                      const std::vector<int64_t>& receive_counts, int64_t row_bytes);
 MpiStart Barrier();
 
 }  // namespace comm

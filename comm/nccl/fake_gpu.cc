@@ -7,6 +7,7 @@
 #include <mutex>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "third_party/absl_compat/check.h"
 
@@ -25,14 +26,24 @@ struct Stream {
   bool blocked = false;
 };
 
+// A send that its stream has come to.
+struct Sent {
+  const void* from;
+  size_t bytes;
+  bool received = false;
+};
+
 // All ranks of one id.
 struct World {
   int size = 0;
   std::map<int64_t, int> arrived;  // ranks that have enqueued that collective
+  // By sender and receiver, those not received yet, in order.
+  std::map<std::pair<int, int>, std::deque<std::shared_ptr<Sent>>> sent;
 };
 
 struct Comm {
   std::shared_ptr<World> world;
+  int rank = 0;
   int64_t next = 0;
   FakeFaults faults;
   bool aborted = false;
@@ -44,6 +55,11 @@ std::set<Stream*> streams;
 std::map<int64_t, std::shared_ptr<World>> worlds;
 int64_t next_world = 1;
 int comms_alive = 0;
+// Of the group that the thread has open: what the stream has to end. Without one: null.
+struct Group {
+  std::vector<std::pair<cudaStream_t, Work>> work;
+};
+thread_local std::unique_ptr<Group> group;
 thread_local FakeFaults faults_of_thread;
 
 Event* Of(cudaEvent_t event) { return reinterpret_cast<Event*>(event); }
@@ -101,13 +117,15 @@ ncclResult_t GetUniqueId(ncclUniqueId* id) {
 }
 const char* GetErrorString(ncclResult_t) { return "injected"; }
 const char* GetLastError(ncclComm_t) { return ""; }
-ncclResult_t CommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int, ncclConfig_t*) {
+ncclResult_t CommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank,
+                                ncclConfig_t*) {
   std::lock_guard<std::mutex> lock(mutex);
   int64_t number = 0;
   std::memcpy(&number, id.internal, sizeof(number));
   const std::shared_ptr<World> world = worlds.at(number);
   world->size = size;
-  Comms().push_back({.world = world, .next = 0, .faults = faults_of_thread, .aborted = false});
+  Comms().push_back(
+      {.world = world, .rank = rank, .next = 0, .faults = faults_of_thread, .aborted = false});
   *comm = reinterpret_cast<ncclComm_t>(&Comms().back());
   ++comms_alive;
   return ncclInProgress;
@@ -150,6 +168,63 @@ ncclResult_t Broadcast(const void*, void*, size_t, ncclDataType_t, int, ncclComm
   return Enqueue(comm, stream);
 }
 
+ncclResult_t GroupStart() {
+  CHECK(group == nullptr) << "a group within a group";
+  group = std::make_unique<Group>();
+  return ncclSuccess;
+}
+ncclResult_t Send(const void* from, size_t bytes, ncclDataType_t, int peer, ncclComm_t handle,
+                  cudaStream_t stream) {
+  CHECK(group != nullptr) << "a send without a group may wait for ever";
+  Comm* const comm = Of(handle);
+  std::shared_ptr<Sent> sent;
+  group->work.emplace_back(stream, [=]() mutable {
+    if (sent == nullptr) {
+      sent = std::make_shared<Sent>(Sent{from, bytes});
+      comm->world->sent[{comm->rank, peer}].push_back(sent);
+    }
+    return sent->received || comm->aborted;
+  });
+  return ncclInProgress;
+}
+ncclResult_t Recv(void* to, size_t bytes, ncclDataType_t, int peer, ncclComm_t handle,
+                  cudaStream_t stream) {
+  CHECK(group != nullptr) << "a receive without a group may wait for ever";
+  Comm* const comm = Of(handle);
+  bool received = false;
+  group->work.emplace_back(stream, [=]() mutable {
+    std::deque<std::shared_ptr<Sent>>& there = comm->world->sent[{peer, comm->rank}];
+    if (!received && !there.empty()) {
+      const std::shared_ptr<Sent> sent = there.front();
+      there.pop_front();
+      CHECK_EQ(sent->bytes, bytes) << "from rank " << peer << " to rank " << comm->rank;
+      std::memcpy(to, sent->from, bytes);
+      sent->received = received = true;
+    }
+    return received || comm->aborted;
+  });
+  return ncclInProgress;
+}
+// The parts of a group make progress side by side.
+ncclResult_t GroupEnd() {
+  std::lock_guard<std::mutex> lock(mutex);
+  const std::unique_ptr<Group> ended = std::exchange(group, nullptr);
+  CHECK(ended != nullptr) << "no group is open";
+  if (ended->work.empty()) return ncclSuccess;
+  std::vector<Work> parts;
+  for (auto& [stream, part] : ended->work) {
+    CHECK(stream == ended->work[0].first) << "a group on two streams";
+    parts.push_back(std::move(part));
+  }
+  Of(ended->work[0].first)->work.push_back([parts = std::move(parts)]() mutable {
+    bool done = true;
+    for (Work& part : parts) done = part() && done;
+    return done;
+  });
+  Advance();
+  return ncclInProgress;
+}
+
 }  // namespace
 
 const NcclApi& FakeNccl() {
@@ -165,7 +240,11 @@ const NcclApi& FakeNccl() {
                               .ReduceScatter = ReduceScatter,
                               .AllGather = AllGather,
                               .AllReduce = AllReduce,
-                              .Broadcast = Broadcast};
+                              .Broadcast = Broadcast,
+                              .GroupStart = GroupStart,
+                              .GroupEnd = GroupEnd,
+                              .Send = Send,
+                              .Recv = Recv};
   return api;
 }
 

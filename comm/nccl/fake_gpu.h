@@ -14,7 +14,8 @@
 namespace comm {
 
 // A stream in order: events, waits for events, and collectives, which end when all ranks of a
-// communicator have enqueued as many, or when it is aborted.
+// communicator have enqueued as many, or when it is aborted. Sends and receives of a group move
+// their bytes, and end when each has met its other side; one that meets another size is a CHECK.
 class FakeStream {
  public:
   FakeStream();

@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -12,6 +13,7 @@
 #include "comm/flight_record.h"
 #include "comm/nccl/nccl_api.h"
 #include "comm/nccl/nccl_link.h"
+#include "comm/nccl/nccl_rows.h"
 #include "comm/shared_memory.h"
 #include "kernels/cuda/cuda_queue.h"
 #include "kernels/ops/elementwise.h"
@@ -104,6 +106,28 @@ class NcclCommunicator : public Communicator {
         DescribeCall("broadcast", label, x, absl::StrCat("root ", root)), x.bytes(), queue,
         [&](ncclComm_t comm, cudaStream_t stream) {
           return nccl_.Broadcast(x.data(), x.data(), x.bytes(), ncclInt8, root, comm, stream);
+        },
+        Tensor());
+  }
+  Future AllToAllRows(absl::string_view label, Tensor in, absl::Span<const int64_t> send_counts,
+                      Tensor out, absl::Span<const int64_t> receive_counts,
+                      kernels::Queue& queue) override {
+    if (queue.device() == DeviceKind::kCpu) return NotForTheCpu();
+    CheckRows(label, size(), in, send_counts, out, receive_counts);
+    CheckDevice(label, in);
+    CheckDevice(label, out);
+    const int64_t row_bytes = RowBytes(in);
+    const int64_t rows = std::max(SumOfCounts(send_counts), SumOfCounts(receive_counts));
+    return Start(
+        DescribeRows(label, in), rows * row_bytes, queue,
+        [&](ncclComm_t comm, cudaStream_t stream) {
+          return GroupedRows(nccl_,
+                             {.in = static_cast<const char*>(in.data()),
+                              .send_counts = send_counts,
+                              .out = static_cast<char*>(out.data()),
+                              .receive_counts = receive_counts,
+                              .row_bytes = row_bytes},
+                             comm, stream);
         },
         Tensor());
   }

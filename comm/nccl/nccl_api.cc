@@ -48,6 +48,10 @@ absl::StatusOr<NcclApi> Load() {
   ABSL_RETURN_IF_ERROR(Find(*library, "ncclAllGather", &api.AllGather));
   ABSL_RETURN_IF_ERROR(Find(*library, "ncclAllReduce", &api.AllReduce));
   ABSL_RETURN_IF_ERROR(Find(*library, "ncclBroadcast", &api.Broadcast));
+  ABSL_RETURN_IF_ERROR(Find(*library, "ncclGroupStart", &api.GroupStart));
+  ABSL_RETURN_IF_ERROR(Find(*library, "ncclGroupEnd", &api.GroupEnd));
+  ABSL_RETURN_IF_ERROR(Find(*library, "ncclSend", &api.Send));
+  ABSL_RETURN_IF_ERROR(Find(*library, "ncclRecv", &api.Recv));
   return api;
 }
 

@@ -23,6 +23,10 @@ struct NcclApi {
   decltype(&ncclAllGather) AllGather;
   decltype(&ncclAllReduce) AllReduce;
   decltype(&ncclBroadcast) Broadcast;
+  decltype(&ncclGroupStart) GroupStart;
+  decltype(&ncclGroupEnd) GroupEnd;
+  decltype(&ncclSend) Send;
+  decltype(&ncclRecv) Recv;
 };
 
 // Opens libnccl.so.2 at the first call; the library stays open. NotFound if there is none,

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "comm/address_file.h"
 #include "comm/nccl/fake_gpu.h"
+#include "comm/nccl/nccl_rows.h"
 #include "comm/socket.h"
 #include "gtest/gtest.h"
 
@@ -102,6 +103,67 @@ TEST_F(NcclLinkTest, CollectivesEndInOrder) {
     for (const auto& operation : operations) EXPECT_TRUE(link.WaitOnHost(*operation).ok());
     EXPECT_TRUE(Call(link, "last").ok());
     EXPECT_TRUE(link.failure().ok());
+  });
+}
+
+// Rank r sends (r + to) % 3 rows to rank `to`: some pairs move nothing, some ranks send to
+// themselves.
+TEST_F(NcclLinkTest, RowsOfAGroupMove) {
+  for (const int size : {1, 2, 3, 5}) {
+    Run(size, absl::Seconds(20), [](NcclLink& link) {
+      constexpr int64_t kCols = 5;
+      const int size = link.size(), rank = link.rank();
+      const auto rows = [](int from, int to) { return int64_t{(from + to) % 3}; };
+      for (int call = 0; call < 3; ++call) {
+        std::vector<int64_t> send, receive;
+        std::vector<float> in, want;
+        for (int other = 0; other < size; ++other) {
+          send.push_back(rows(rank, other));
+          receive.push_back(rows(other, rank));
+          in.insert(in.end(), send.back() * kCols, 100.0f * rank + 10 * other + call);
+          want.insert(want.end(), receive.back() * kCols, 100.0f * other + 10 * rank + call);
+        }
+        std::vector<float> out(want.size() + 1, -1);
+        want.push_back(-1);
+        const auto operation =
+            link.Launch("rows", 8, std::nullopt, [&](ncclComm_t comm, cudaStream_t stream) {
+              return GroupedRows(FakeNccl(),
+                                 {.in = reinterpret_cast<const char*>(in.data()),
+                                  .send_counts = send,
+                                  .out = reinterpret_cast<char*>(out.data()),
+                                  .receive_counts = receive,
+                                  .row_bytes = kCols * 4},
+                                 comm, stream);
+            });
+        ASSERT_TRUE(operation.ok()) << operation.status();
+        EXPECT_TRUE(link.WaitOnHost(**operation).ok());
+        EXPECT_EQ(out, want) << rank << " of " << size;
+      }
+      EXPECT_TRUE(Call(link, "afterwards").ok());
+    });
+  }
+}
+
+TEST_F(NcclLinkTest, C3_ARankThatSendsNoRowsIsNamed) {
+  Run(3, absl::Seconds(2), [](NcclLink& link) {
+    const std::vector<int64_t> counts(3, 2);
+    std::vector<char> in(6), out(6);
+    const absl::Status status = [&] {
+      if (link.rank() == 1) return FailureOf(link);
+      const auto operation =
+          link.Launch("rows", 8, std::nullopt, [&](ncclComm_t comm, cudaStream_t stream) {
+            return GroupedRows(FakeNccl(),
+                               {.in = in.data(),
+                                .send_counts = counts,
+                                .out = out.data(),
+                                .receive_counts = counts,
+                                .row_bytes = 1},
+                               comm, stream);
+          });
+      return operation.ok() ? link.WaitOnHost(**operation) : operation.status();
+    }();
+    ExpectHas(status, "collective 0, rows, has not ended after 2s");
+    ExpectHas(status, "rank 1 is behind");
   });
 }
 

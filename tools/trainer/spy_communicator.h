@@ -39,6 +39,14 @@ class SpyCommunicator : public comm::Communicator {
   comm::Future Broadcast(absl::string_view label, Tensor x, int root, Queue& queue) override {
     return inner_.Broadcast(label, x, root, queue);
   }
+  comm::Future AllToAllRows(absl::string_view label, Tensor in,
+                            absl::Span<const int64_t> send_counts, Tensor out,
+                            absl::Span<const int64_t> receive_counts, Queue& queue) override {
+    const int64_t received = comm::SumOfCounts(receive_counts);
+    const Tensor beyond = out.Slice(received, out.dim(0) - received);
+    return Then(inner_.AllToAllRows(label, in, send_counts, out, receive_counts, queue),
+                [this, label = std::string(label), beyond] { AfterRows(label, beyond); });
+  }
   absl::Status Barrier(absl::string_view label) override { return inner_.Barrier(label); }
   void Abort(const absl::Status& reason) override { inner_.Abort(reason); }
 
@@ -51,6 +59,8 @@ class SpyCommunicator : public comm::Communicator {
   virtual void AfterAllReduce(const std::string& /*label*/, Tensor /*x*/) {}
   // `out`: all ranks' parts.
   virtual void AfterGather(const std::string& /*label*/, Tensor /*out*/) {}
+  // `beyond`: the rows behind those that came.
+  virtual void AfterRows(const std::string& /*label*/, Tensor /*beyond*/) {}
 
  private:
   // A std::function has to be copyable, a Future is not: hence the shared pointer.

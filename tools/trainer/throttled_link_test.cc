@@ -55,6 +55,11 @@ class ThrottledCommunicator : public comm::Communicator {
   comm::Future Broadcast(absl::string_view label, Tensor x, int root, Queue& queue) override {
     return inner_.Broadcast(label, x, root, queue);
   }
+  comm::Future AllToAllRows(absl::string_view label, Tensor in,
+                            absl::Span<const int64_t> send_counts, Tensor out,
+                            absl::Span<const int64_t> receive_counts, Queue& queue) override {
+    return inner_.AllToAllRows(label, in, send_counts, out, receive_counts, queue);
+  }
   absl::Status Barrier(absl::string_view label) override { return inner_.Barrier(label); }
   void Abort(const absl::Status& reason) override { inner_.Abort(reason); }
 
