@@ -20,9 +20,9 @@ namespace tools {
 //
 // Not taken, being the later model's: its layer table (layers without attention or MLP, narrow
 // heads, MUDD, a second MLP), the n-gram table, sampled softmax and prefix loss, per-stage caps on
-// documents, attention scales of their own. Each replicated label has an all-reduce of
-// its own. So neither its step time nor its loss is to be
-// expected, and no run of this recipe at full size has been made.
+// documents, attention scales of their own. Each replicated label has an all-reduce of its own. So
+// neither its step time nor its loss is to be expected, and no run of this recipe at full size has
+// been made.
 absl::StatusOr<Recipe> Anvil(int64_t vocab_size);
 
 // The same layers, rules and schedules at a size that two CPU cores train in about a minute.
