@@ -82,7 +82,7 @@ TEST(AnvilTrain, AN_28_DeferredGathersLeaveNoTrace) {
   const TestRun deferred = run();
   const Checkpoint half = *LoadCheckpoint(StepFolder(config, 14));
   for (optim::ParamRow& row : config.recipe.optimizer.table) {
-    const bool bank = row.label == "attn" || row.label == "mlp";
+    const bool bank = row.label == "qk" || row.label == "vo" || row.label == "mlp";
     EXPECT_EQ(std::exchange(row.defer_gather, false), bank) << row.label;
   }
   EXPECT_EQ(run(), deferred);
