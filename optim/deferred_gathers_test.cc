@@ -221,6 +221,12 @@ class LosesOne : public comm::Communicator {
                          kernels::Queue& queue) override {
     return inner_.Broadcast(label, x, root, queue);
   }
+  comm::Future AllToAllRows(absl::string_view label, kernels::Tensor in,
+                            absl::Span<const int64_t> send_counts, kernels::Tensor out,
+                            absl::Span<const int64_t> receive_counts,
+                            kernels::Queue& queue) override {
+    return inner_.AllToAllRows(label, in, send_counts, out, receive_counts, queue);
+  }
   absl::Status Barrier(absl::string_view label) override { return inner_.Barrier(label); }
   void Abort(const absl::Status& reason) override { inner_.Abort(reason); }
 
