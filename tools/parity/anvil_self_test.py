@@ -94,6 +94,22 @@ def check_optimizer_an_13() -> None:
     assert lanes == {"qk_bank": (40, 1, 16), "vo_bank": (20, 16, 1), "mlp_bank": (24, 64, 1)}, lanes
 
 
+def check_precisions() -> None:
+    """The cascade in float64 ends near that of bf16; all states that dumps have are there."""
+    after = {}
+    for precision in ("bf16", "f64"):
+        w, random = small_weights(), torch.Generator().manual_seed(3)
+        optimizer = ao.AnvilOptimizer(w, RECORD, precision)
+        for step in range(2):
+            gradients = {n: torch.randn(v.shape, generator=random) for n, v in w.items()}
+            optimizer.step(gradients, step, 1.0, 0.85, True, step > 0)
+        after[precision] = optimizer.state() | optimizer.exact
+    adam = 2 * (len(ao.AnvilOptimizer.ADAM) - 1)  # without the tied embedding
+    assert len(after["bf16"]) == 4 * 3 + adam, after["bf16"].keys()
+    for name, value in after["bf16"].items():
+        torch.testing.assert_close(after["f64"][name], value, rtol=0.1, atol=0.002)
+
+
 def check_banks_an_36() -> None:
     """60 and 20 live matrices of six heads, and what they are of a layer."""
     shapes = {n: tuple(v.shape) for n, v in initial_weights(RECORD, 32, 24, 6, 48, 0, False).items()}
