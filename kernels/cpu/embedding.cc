@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -194,6 +195,28 @@ class CpuEmbeddingOps : public EmbeddingOps {
 
   int64_t EmbeddingGradWorkspaceBytes(int64_t, int64_t, int64_t, int64_t) const override {
     return 0;
+  }
+
+  void MoveRows(RowMove move, Tensor rows, Tensor table, Tensor packed, Queue&) const override {
+    const int64_t count = rows.size(), cols = table.cols();
+    const int64_t bytes = cols * SizeOf(table.dtype());
+    pool_.ParallelFor((count + kRows - 1) / kRows, [&](int64_t task) {
+      for (int64_t i = task * kRows; i < std::min(count, (task + 1) * kRows); ++i) {
+        const int64_t row = rows.i32()[i];
+        CHECK(row >= 0 && row < table.dim(0))
+            << Name(move) << ": row " << row << " at " << i << ", table " << table;
+        char* const named = static_cast<char*>(table.data()) + row * bytes;
+        char* const other = static_cast<char*>(packed.data()) + i * bytes;
+        if (move == RowMove::kAdd) {
+          const float* from = packed.f32() + i * cols;
+          float* to = table.f32() + row * cols;
+          for (int64_t j = 0; j < cols; ++j) to[j] += from[j];
+        } else {
+          const bool gather = move == RowMove::kGather;
+          std::memcpy(gather ? other : named, gather ? named : other, bytes);
+        }
+      }
+    });
   }
 
  private:

@@ -9,6 +9,7 @@
 #include "kernels/cuda/cuda_queue.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/embedding_grad.h"
+#include "kernels/cuda/move_rows.h"
 #include "kernels/cuda/partials.cuh"
 #include "kernels/ops/norm.h"
 #include "third_party/absl_compat/check.h"
@@ -280,6 +281,11 @@ class CudaEmbeddingOps : public EmbeddingOps {
   int64_t EmbeddingGradWorkspaceBytes(int64_t slots, int64_t slot_tokens, int64_t vocab,
                                       int64_t dim) const override {
     return cuda::EmbeddingGradWorkspaceBytes(slots, slot_tokens, vocab, dim);
+  }
+
+  void MoveRows(RowMove move, Tensor rows, Tensor table, Tensor packed,
+                Queue& queue) const override {
+    cuda::MoveRows(move, rows, table, packed, Cuda(queue));
   }
 };
 

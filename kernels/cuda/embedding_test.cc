@@ -145,6 +145,30 @@ TEST_F(SmearTest, SlotsAreIndependent) {
   EXPECT_EQ(run(3), run(1));
 }
 
+// Pure moves, and one f32 addition an element: the CPU's bits.
+TEST_F(SmearTest, MoveRowsMatchesCpu) {
+  for (const int64_t count : {1, 7, 33, 500}) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      const Twin rows = Ints({count}, 0, 1), table = Normal(dtype, {501, 768});
+      const Twin packed = Normal(dtype, {count, 768});
+      std::vector<double> numbers;  // distinct
+      for (int64_t i = 0; i < count; ++i) {
+        numbers.push_back(static_cast<double>((i * 7 + 3) % 501));
+      }
+      Set(rows.cpu, numbers);
+      Set(rows.cuda, numbers);
+      for (const RowMove move : {RowMove::kAdd, RowMove::kScatter, RowMove::kGather}) {
+        if (move == RowMove::kAdd && dtype != DType::kF32) continue;
+        Both([&](Side side, Queue& queue) {
+          MoveRows(move, rows.on(side), table.on(side), packed.on(side), queue);
+        });
+        ExpectClose(table, 0, 0, "table");
+        ExpectClose(packed, 0, 0, "packed");
+      }
+    }
+  }
+}
+
 class EmbeddingGradTest : public CudaTest {
  protected:
   struct Data {

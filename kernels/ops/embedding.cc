@@ -83,4 +83,28 @@ int64_t EmbeddingGradWorkspaceBytes(int64_t slots, int64_t slot_tokens, int64_t 
   return queue.ops().embedding->EmbeddingGradWorkspaceBytes(slots, slot_tokens, vocab, dim);
 }
 
+const char* Name(RowMove move) {
+  switch (move) {
+    case RowMove::kGather:
+      return "GatherRows";
+    case RowMove::kScatter:
+      return "ScatterRows";
+    case RowMove::kAdd:
+      return "AddRows";
+  }
+  return "?";
+}
+
+void MoveRows(RowMove move, Tensor rows, Tensor table, Tensor packed, Queue& queue) {
+  const char* const op = Name(move);
+  const bool bf16 = table.dtype() == DType::kBF16 && move != RowMove::kAdd;
+  CHECK(table.rank() == 2 && (bf16 || table.dtype() == DType::kF32)) << op << ": table " << table;
+  CHECK(rows.dtype() == DType::kI32 && rows.rank() == 1) << op << ": rows " << rows;
+  CHECK(packed.dtype() == table.dtype() && packed.rank() == 2 && packed.rows() == rows.size() &&
+        packed.cols() == table.cols())
+      << op << ": packed " << packed << ", rows " << rows << ", table " << table;
+  if (rows.size() == 0) return;
+  queue.ops().embedding->MoveRows(move, rows, table, packed, queue);
+}
+
 }  // namespace kernels

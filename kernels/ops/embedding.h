@@ -1,6 +1,9 @@
-// Token embedding, smear gate and first norm in one op; gradients of embedding tables.
+// Token embedding, smear gate and first norm in one op; gradients of embedding tables, and some of
+// their rows at a time.
 #ifndef KERNELS_OPS_EMBEDDING_H_
 #define KERNELS_OPS_EMBEDDING_H_
+
+#include <cstdint>
 
 #include "kernels/queue.h"
 #include "kernels/tensor.h"
@@ -41,6 +44,15 @@ void EmbeddingGrad(Tensor tokens, Tensor de, Tensor dtable, Tensor workspace, Qu
 int64_t EmbeddingGradWorkspaceBytes(int64_t slots, int64_t slot_tokens, int64_t vocab, int64_t dim,
                                     const Queue& queue);
 
+// Between the rows of a table that `rows` names and as many rows that lie one after the other:
+// kGather  packed_i = table[rows_i];  kScatter  table[rows_i] = packed_i;  kAdd  table[rows_i] +=
+// packed_i, f32. kScatter and kAdd need distinct rows.
+//
+//   rows  i32 [n], each in [0, V)   table  f32 or bf16 [V, D]   packed  [n, D], dtype of the table
+enum class RowMove : uint8_t { kGather, kScatter, kAdd };
+void MoveRows(RowMove move, Tensor rows, Tensor table, Tensor packed, Queue& queue);
+const char* Name(RowMove move);  // "GatherRows", "ScatterRows", "AddRows"
+
 class EmbeddingOps {
  public:
   virtual ~EmbeddingOps() = default;
@@ -51,6 +63,8 @@ class EmbeddingOps {
                              Queue& queue) const = 0;
   virtual int64_t EmbeddingGradWorkspaceBytes(int64_t slots, int64_t slot_tokens, int64_t vocab,
                                               int64_t dim) const = 0;
+  virtual void MoveRows(RowMove move, Tensor rows, Tensor table, Tensor packed,
+                        Queue& queue) const = 0;
 };
 
 }  // namespace kernels

@@ -221,6 +221,12 @@ OpCost EmbeddingGradCost(const Tensor& tokens, const Tensor& de, const Tensor& d
                     Bytes(tokens) + Bytes(de) + 2 * NamedRowBytes(tokens, dtable));
 }
 
+OpCost MoveRowsCost(RowMove move, const Tensor& rows, const Tensor& table, const Tensor& packed) {
+  const double times = move == RowMove::kAdd ? 3 : 2;
+  return MemoryCost(OpPhase::kEmbedding, Text(packed) + " of " + Text(table),
+                    Bytes(rows) + times * Bytes(packed));
+}
+
 OpCost HeadLossCost(const HeadArgs& args, const Tensor& losses) {
   OpCost cost = HeadCost(args, 1);
   cost.bytes += Bytes(args.targets) + Bytes(losses);

@@ -77,6 +77,7 @@ OpCost EmbedSmearNormCost(const EmbedSmearNormArgs& args);
 OpCost EmbedSmearNormGradCost(const EmbedSmearNormArgs& forward, const Tensor& dx0,
                               const Tensor& dsmear_w, const Tensor& dscalars);
 OpCost EmbeddingGradCost(const Tensor& tokens, const Tensor& de, const Tensor& dtable);
+OpCost MoveRowsCost(RowMove move, const Tensor& rows, const Tensor& table, const Tensor& packed);
 
 // Logits cost nothing: they need not exist.
 OpCost HeadLossCost(const HeadArgs& args, const Tensor& losses);

@@ -155,6 +155,12 @@ TEST(Costs, TablesCostOnlyTheRowsThatTokensCanName) {
   // A table smaller than the batch: all of it.
   EXPECT_EQ(EmbeddingGradCost(args.tokens, args.x0, F32({1, 10, 8})).bytes,
             4 * 16 + 2 * 16 * 8 + 2 * 4 * 10 * 8);
+  // Rows by number: read and written, of a sum read on both sides.
+  const Tensor rows = I32({5});
+  EXPECT_EQ(MoveRowsCost(RowMove::kGather, rows, Bf16({1000, 8}), Bf16({5, 8})).bytes,
+            4 * 5 + 2 * 2 * 5 * 8);
+  EXPECT_EQ(MoveRowsCost(RowMove::kAdd, rows, F32({1000, 8}), F32({5, 8})).bytes,
+            4 * 5 + 3 * 4 * 5 * 8);
 }
 
 TEST(Costs, Norms) {

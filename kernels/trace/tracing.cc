@@ -102,6 +102,11 @@ struct OpTrace::Tables {
                                         int64_t dim) const override {
       return inner.EmbeddingGradWorkspaceBytes(slots, slot_tokens, vocab, dim);
     }
+    void MoveRows(RowMove move, Tensor rows, Tensor table, Tensor packed,
+                  Queue& queue) const override {
+      trace.Note(Name(move), MoveRowsCost(move, rows, table, packed), queue,
+                 [&] { inner.MoveRows(move, rows, table, packed, queue); });
+    }
   };
 
   struct TracedHead : public Traced<HeadOps> {

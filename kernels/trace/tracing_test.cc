@@ -253,6 +253,8 @@ TEST_F(Tracing, EmbeddingAndHeadFamilies) {
   EmbedSmearNorm(embed, *queue_);
   EmbedSmearNormGrad(embed, Stream(4), de, dsmear_w, dscalars, *queue_);
   EmbeddingGrad(tokens, de, dtable, grad_bytes > 0 ? grad_space.get() : Tensor(), *queue_);
+  MoveRows(RowMove::kGather, HostTensor(DType::kI32, {1}), dtable.get().At(0),
+           HostTensor(DType::kF32, {1, kD}), *queue_);
 
   const HostTensor head_space(DType::kF32,
                               {HeadWorkspaceBytes(kSlots, kT, kVocab, kD, *queue_) / 4 + 1});
@@ -269,7 +271,7 @@ TEST_F(Tracing, EmbeddingAndHeadFamilies) {
   HeadLogits(head, HostTensor(DType::kF32, {1, 1, kVocab}), *queue_);
   EXPECT_EQ(Names(trace_.Take()),
             (std::vector<std::string>{"EmbedSmearNorm", "EmbedSmearNormGrad", "EmbeddingGrad",
-                                      "HeadLoss", "HeadLossGrad", "HeadLogits"}));
+                                      "GatherRows", "HeadLoss", "HeadLossGrad", "HeadLogits"}));
 }
 
 TEST_F(Tracing, QkvFamily) {
