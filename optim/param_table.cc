@@ -50,6 +50,11 @@ const char* Name(Grouping grouping) {
   return "?";
 }
 
+OptimizerConfig WithoutSparseRows(OptimizerConfig config) {
+  for (ParamRow& row : config.table) row.sparse_rows = false;
+  return config;
+}
+
 absl::StatusOr<std::vector<int>> RowsOfSpecs(const OptimizerConfig& config,
                                              const std::vector<ParameterSpec>& specs) {
   std::vector<int> rows;

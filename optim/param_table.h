@@ -105,6 +105,9 @@ struct ParamRow {
   // kSharded, in a step of three phases, neither end of a tied pair: the step launches the gathers
   // of the new weights and leaves them in flight, for ShardedOptimizer::FinishGathers.
   bool defer_gather = false;
+  // kAdam, sharded, parameters [V, D] of which a rank reads the rows of its tokens: only such rows
+  // are exchanged, see sparse_rows.h. All such rows of a table have one V and one cadence.
+  bool sparse_rows = false;
 };
 
 enum class Grouping : uint8_t { kCustomSizing, kByShape, kByLabel, kRoundRobin };
@@ -130,6 +133,9 @@ struct OptimizerConfig {
   std::vector<std::string> scatter_order = {};
   std::vector<std::string> work_order = {};
 };
+
+// `config` with all exchanges of whole buffers.
+OptimizerConfig WithoutSparseRows(OptimizerConfig config);
 
 // The row of each spec. InvalidArgument: a label without a row or with two, a rule that cannot
 // serve the parameter (Muon on a weight that is not a matrix), a dtype other than f32 or bf16, a

@@ -119,8 +119,12 @@ void ShardedBuffer::ReduceAlongTree(Queue& queue) {
 
 absl::Status ShardedBuffer::WaitReduce(Queue& queue) {
   ABSL_RETURN_IF_ERROR(slots_.deterministic ? tree_status_ : reduce_.Wait(queue));
-  kernels::Scale(own_gradient_, 1.0f / static_cast<float>(slots_.slots), queue);
+  TakeMean(queue);
   return absl::OkStatus();
+}
+
+void ShardedBuffer::TakeMean(Queue& queue) {
+  kernels::Scale(own_gradient_, 1.0f / static_cast<float>(slots_.slots), queue);
 }
 
 void ShardedBuffer::LoadOwnValue(Queue& queue) {

@@ -42,6 +42,8 @@ class ShardedBuffer {
   // all slots of the slot's own gradient, whatever the number of ranks. The one place where this
   // rule is applied.
   absl::Status WaitReduce(kernels::Queue& queue);
+  // Of it the rule, for a sum over all slots that came into own_gradient() another way.
+  void TakeMean(kernels::Queue& queue);
   // Puts this rank's chunk of the weights where own_value() is.
   void LoadOwnValue(kernels::Queue& queue);
   // Starts the gather of all ranks' own_value().

@@ -52,25 +52,28 @@ ShardedOptimizer::~ShardedOptimizer() {
 absl::StatusOr<std::unique_ptr<ShardedOptimizer>> ShardedOptimizer::Create(
     const OptimizerConfig& config, const std::vector<Parameter>& parameters,
     comm::Communicator& comm, int slots, comm::SlotRange run, bool deterministic,
-    kernels::Backend& backend) {
+    kernels::Backend& backend, RowReads* reads) {
   if (comm.size() > slots) {
     return absl::InvalidArgumentError(absl::StrCat("optimizer: ", comm.size(), " ranks, but only ",
                                                    slots, " slots; use fewer ranks or more slots"));
   }
   CHECK(run == comm::SlotsOfRank(slots, comm.size(), comm.rank()))
       << "rank " << comm.rank() << " runs slots " << run.begin << " to " << run.end;
-  ABSL_ASSIGN_OR_RETURN(StepLayout layout, PlanStep(config, Specs(parameters)));
+  const OptimizerConfig as_run =
+      reads == nullptr ? WithoutSparseRows(config) : RowsAsRun(config, comm.size(), deterministic);
+  ABSL_ASSIGN_OR_RETURN(StepLayout layout, PlanStep(as_run, Specs(parameters)));
   ABSL_ASSIGN_OR_RETURN(std::unique_ptr<Orthogonalizer> orthogonalizer,
                         MakeOrthogonalizer(config.orthogonalizer));
 
   const SlotPlan slot_plan{
       .slots = slots, .local_slots = run.count(), .deterministic = deterministic};
   std::unique_ptr<ShardedOptimizer> self(
-      new ShardedOptimizer(config, parameters, std::move(layout), comm, slot_plan));
+      new ShardedOptimizer(as_run, parameters, std::move(layout), comm, slot_plan));
   self->pending_ =
       std::make_unique<PendingGradients>(self->config_, self->layout_, parameters, slot_plan, comm);
   kernels::ArenaPlan plan;
   self->MakeParts(std::move(orthogonalizer), &plan);
+  self->MakeSparse(reads, &plan);
   const kernels::TensorId stage =
       plan.Add("state stage", DType::kF32, {LargestBuffer(self->layout_, comm.size())});
   const int64_t places = static_cast<int64_t>(parameters.size()) * (1 + slot_plan.leaves());
@@ -86,6 +89,7 @@ absl::StatusOr<std::unique_ptr<ShardedOptimizer>> ShardedOptimizer::Create(
   self->adam_->Bind(self->arena_, self->arena_.Get(scratch));
   self->muon_->Bind(self->arena_, self->arena_.Get(scratch));
   if (self->pair_ != nullptr) self->pair_->Bind(self->arena_);
+  if (self->sparse_ != nullptr) self->sparse_->Bind(self->arena_);
   return self;
 }
 
@@ -110,6 +114,7 @@ absl::Status ShardedOptimizer::Step(const StepRates& rates, Tensor guard, Queue&
   const int64_t first = rates.step - updates_;
   CHECK_GE(first, 0) << "step " << rates.step << " after " << updates_ << " steps";
   ABSL_RETURN_IF_ERROR(FollowTie(rates.tied, queue));
+  if (sparse_ != nullptr) ABSL_RETURN_IF_ERROR(sparse_->BeginStep(rates.step, queue));
   adam_->SetRates(rates.lr_multiplier, rates.step, first, queue);
   muon_->SetRates(rates.lr_multiplier, rates.momentum, rates.step, queue);
   const StepKind kind = KindOfStep(layout_, rates.step, rates.tied);
@@ -164,6 +169,7 @@ absl::Status ShardedOptimizer::Update(const StepKind& kind, Tensor guard, Queue&
 }
 
 absl::Status ShardedOptimizer::Run(const ScheduleEntry& entry, Tensor guard, Queue& queue) {
+  if (sparse_ != nullptr && sparse_->Has(entry.buffer)) return RunSparse(entry, guard, queue);
   const Unit& unit = units_[entry.buffer];
   ShardedBuffer& buffer = unit.buffer();
   switch (entry.action) {
@@ -206,6 +212,7 @@ absl::Status ShardedOptimizer::FinishGathers(Queue& queue) {
 
 void ShardedOptimizer::Drain(Queue& queue) {
   for (const Unit& unit : units_) unit.buffer().Drain(queue);
+  if (sparse_ != nullptr) sparse_->Drain(queue);
   in_flight_.clear();
 }
 
@@ -218,6 +225,7 @@ void ShardedOptimizer::ForgetUpdates(int64_t steps) {
   CheckFinished("ForgetUpdates");
   updates_ -= steps;
   pending_->Forget();
+  if (sparse_ != nullptr) sparse_->Forget();
 }
 
 void ShardedOptimizer::Reset(Queue& queue) {
@@ -226,6 +234,7 @@ void ShardedOptimizer::Reset(Queue& queue) {
     for (const ShardedBuffer::Kept& kept : unit.kept()) kernels::FillZero(kept.own, queue);
   }
   pending_->Forget();
+  if (sparse_ != nullptr) sparse_->Forget();
   tie_ = Tie::kOpen;
   updates_ = 0;
 }
@@ -293,6 +302,7 @@ absl::Status ShardedOptimizer::LoadState(const OptimizerState& state, Queue& que
     }
   }
   pending_->LoadState(state, queue);
+  if (sparse_ != nullptr) sparse_->LoadState(state);
   updates_ = state.updates;
   // Before the first step all moments are zero, so it may go either way.
   if (tie == Tie::kTied) {

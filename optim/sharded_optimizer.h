@@ -33,6 +33,7 @@
 #include "optim/orthogonalizer.h"
 #include "optim/param_table.h"
 #include "optim/pending_gradients.h"
+#include "optim/sparse_rows.h"
 #include "optim/step_layout.h"
 #include "optim/step_schedule.h"
 #include "optim/tied_pair.h"
@@ -76,13 +77,16 @@ class ShardedOptimizer {
   // slots, or, if deterministic, one leaf per slot of `run`; then the update is bitwise the same
   // for every number of ranks.
   //
+  // `reads`: what rows the ranks read of tables with ParamRow::sparse_rows; it outlives the
+  // optimizer. Null: these are exchanged whole, as they are if deterministic.
+  //
   // All memory is allocated here, and the destructor waits for gathers in flight. InvalidArgument:
   // more ranks than slots, a label without a row, an unknown orthogonalizer. ResourceExhausted: not
   // enough memory.
   static absl::StatusOr<std::unique_ptr<ShardedOptimizer>> Create(
       const OptimizerConfig& config, const std::vector<kernels::Parameter>& parameters,
       comm::Communicator& comm, int slots, comm::SlotRange run, bool deterministic,
-      kernels::Backend& backend);
+      kernels::Backend& backend, RowReads* reads = nullptr);
 
   // Zeroes the gradients that the latest Step has used up, before the first one all of them. Those
   // of parameters whose row was not due (ParamRow::every) stay, and the next step adds to them.
@@ -110,6 +114,9 @@ class ShardedOptimizer {
   // completes the weights. Nothing to do if there are none. Errors as Step's.
   absl::Status FinishGathers(kernels::Queue& queue);
   bool gathers_in_flight() const { return !in_flight_.empty(); }
+  // Collective. Tables with sparse_rows have all rows up to date on each rank, not only those that
+  // it reads before their next update. Before anybody reads the parameters who is not a step.
+  absl::Status GatherTables(kernels::Queue& queue);
   // Off: each op is called again in each step, so that a trace sees it. On at first.
   void set_recording(bool on) { recording_enabled_ = on; }
 
@@ -171,12 +178,15 @@ class ShardedOptimizer {
   std::string TextOf(const AgreedNonFinite& found) const;
   // Makes all parts, which plan their memory in `plan`.
   void MakeParts(std::unique_ptr<Orthogonalizer> orthogonalizer, kernels::ArenaPlan* plan);
+  void MakeSparse(RowReads* reads, kernels::ArenaPlan* plan);
   absl::Status FollowTie(bool tied, kernels::Queue& queue);
   absl::Status Update(const StepKind& kind, kernels::Tensor guard, kernels::Queue& queue);
   absl::Status Run(const ScheduleEntry& entry, kernels::Tensor guard, kernels::Queue& queue);
   // Waits for all that is under way and forgets its outcome.
   void Drain(kernels::Queue& queue);
   void CheckFinished(const char* method) const;
+  // As Run, of a buffer of sparse_.
+  absl::Status RunSparse(const ScheduleEntry& entry, kernels::Tensor guard, kernels::Queue& queue);
   // Buffers with moments of their own.
   std::vector<Unit> UnitsWithState(Tie tie) const;
   std::set<std::string> StateNames(int64_t updates, Tie tie) const;
@@ -189,8 +199,9 @@ class ShardedOptimizer {
   kernels::Arena arena_;
   std::unique_ptr<AdamPart> adam_;
   std::unique_ptr<MuonPart> muon_;
-  std::vector<Unit> units_;         // of the layout's buffers
-  std::unique_ptr<TiedPair> pair_;  // null if no row is tied
+  std::vector<Unit> units_;               // of the layout's buffers
+  std::unique_ptr<TiedPair> pair_;        // null if no row is tied
+  std::unique_ptr<SparseTables> sparse_;  // null if all exchanges are of whole buffers
   Tie tie_ = Tie::kOpen;
   std::unique_ptr<PendingGradients> pending_;
   kernels::Tensor state_stage_;  // f32, one whole padded buffer

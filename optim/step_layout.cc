@@ -116,16 +116,17 @@ absl::StatusOr<StepLayout> PlanStep(const OptimizerConfig& config,
   layout.grouping = config.grouping;
   for (int index : InTableOrder(config, layout.row_of_spec, true)) {
     const ParameterSpec& spec = specs[index];
+    const ParamRow& row = config.table[layout.row_of_spec[index]];
     layout.adam.push_back({.label = spec.name,
                            .members = {index},
                            .dtype = spec.dtype,
                            .member_size = spec.size(),
-                           .unit = 1,
-                           .comms = config.table[layout.row_of_spec[index]].comms,
-                           .every = config.table[layout.row_of_spec[index]].every,
-                           .later = config.table[layout.row_of_spec[index]].later,
-
-                           .defer_gather = config.table[layout.row_of_spec[index]].defer_gather});
+                           .unit = row.sparse_rows ? spec.shape[1] : 1,
+                           .comms = row.comms,
+                           .every = row.every,
+                           .later = row.later,
+                           .defer_gather = row.defer_gather,
+                           .sparse_rows = row.sparse_rows});
   }
   layout.groups =
       PlanGroups(config.grouping, specs, InTableOrder(config, layout.row_of_spec, false),

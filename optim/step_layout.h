@@ -29,6 +29,7 @@ struct BufferLayout {
   int every = 1;              // as ParamRow::every
   LaterCadence later = {};    // as ParamRow::later
   bool defer_gather = false;  // as ParamRow::defer_gather
+  bool sparse_rows = false;   // as ParamRow::sparse_rows; `unit` is a row
 
   int64_t size() const { return static_cast<int64_t>(members.size()) * member_size; }
   int64_t units() const { return size() / unit; }
@@ -95,10 +96,10 @@ std::vector<Stretch> StretchesOf(const StepLayout& layout);
 enum class GradientWire : uint8_t { kF32, kWeightDType };
 
 struct PlannedCollective {
-  std::string op;  // "reduce_scatter", "all_gather" or "all_reduce"
+  std::string op;  // "reduce_scatter", "all_gather", "all_reduce" or "all_to_all_rows"
   std::string label;
   kernels::DType dtype;
-  int64_t bytes;          // of the whole padded buffer
+  int64_t bytes;          // of the whole padded buffer; all_to_all_rows moves at most so many
   bool deferred = false;  // a gather that is in flight when the step ends
 };
 
@@ -108,6 +109,11 @@ std::vector<PlannedCollective> PlanCollectives(const StepLayout& layout, const S
 // Of a step in which everything is due and nothing is tied.
 std::vector<PlannedCollective> PlanCollectives(const StepLayout& layout, int ranks,
                                                GradientWire wire);
+
+// `config` as a run of it exchanges gradients: without sparse_rows if there is but one rank, or if
+// the slot tree adds. With `why`, what --plan says about it.
+OptimizerConfig RowsAsRun(const OptimizerConfig& config, int ranks, bool deterministic,
+                          std::string* why = nullptr);
 
 // For --plan: groups, members, owners, padding, and the schedule of each kind of step with bytes.
 std::string DescribeStep(const StepLayout& layout, const OptimizerConfig& config,

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "optim/step_layout.h"
 #include "optim/step_schedule.h"
 
@@ -40,6 +41,7 @@ void DescribeAdam(const StepLayout& layout, const OptimizerConfig& config,
     }
     if (buffer.replicated()) absl::StrAppend(out, ", replicated");
     if (!row.tied_to.empty()) absl::StrAppend(out, ", tied to ", row.tied_to, " at first");
+    if (buffer.sparse_rows) absl::StrAppend(out, ", only rows that ranks read are exchanged");
     absl::StrAppend(out, "\n");
   }
 }
@@ -150,8 +152,10 @@ void DescribeCollectives(const StepLayout& layout, const std::string& name, cons
       PlanCollectives(layout, kind, ranks, GradientWire::kWeightDType);
   int64_t total = 0, narrow_total = 0;
   for (size_t i = 0; i < ours.size(); ++i) {
-    absl::StrAppendFormat(out, "  %2d %-14s %-5s %13d B  %s%s\n", i + 1, ours[i].op,
+    const bool rows = ours[i].op == "all_to_all_rows";
+    absl::StrAppendFormat(out, "  %2d %-15s %-5s %13d B  %s%s%s\n", i + 1, ours[i].op,
                           kernels::Name(ours[i].dtype), ours[i].bytes, ours[i].label,
+                          rows ? ", at most" : "",
                           ours[i].deferred ? ", waited for before the next step" : "");
     total += ours[i].bytes;
     narrow_total += narrow[i].bytes;
@@ -171,13 +175,30 @@ std::vector<PlannedCollective> PlanCollectives(const StepLayout& layout, const S
       planned.push_back({op, b.label, dtype, b.Padded(ranks) * kernels::SizeOf(dtype), deferred});
     };
     if (entry.action == ScheduleEntry::Action::kReduce) {
-      add(b.replicated() ? "all_reduce" : "reduce_scatter",
+      add(b.replicated()  ? "all_reduce"
+          : b.sparse_rows ? "all_to_all_rows"
+                          : "reduce_scatter",
           wire == GradientWire::kF32 ? kernels::DType::kF32 : b.dtype);
     } else if (entry.action == ScheduleEntry::Action::kUpdate && !b.replicated()) {
-      add("all_gather", b.dtype, b.defer_gather);
+      add(b.sparse_rows ? "all_to_all_rows" : "all_gather", b.dtype, b.defer_gather);
     }
   }
   return planned;
+}
+
+OptimizerConfig RowsAsRun(const OptimizerConfig& config, int ranks, bool deterministic,
+                          std::string* why) {
+  std::vector<std::string> labels;
+  for (const ParamRow& row : config.table) {
+    if (row.sparse_rows) labels.push_back(row.label);
+  }
+  if (labels.empty() || (ranks > 1 && !deterministic)) return config;
+  if (why != nullptr) {
+    *why = absl::StrCat("Tables of which few rows are read (", absl::StrJoin(labels, ", "), "): ",
+                        deterministic ? "exchanged whole, as the slot tree adds whole gradients\n"
+                                      : "nothing to exchange on one rank\n");
+  }
+  return WithoutSparseRows(config);
 }
 
 std::vector<PlannedCollective> PlanCollectives(const StepLayout& layout, int ranks,

@@ -172,6 +172,40 @@ absl::Status CheckPair(const ParamRow& row, const ParamRow& target,
   return absl::OkStatus();
 }
 
+absl::Status CheckSparse(const OptimizerConfig& config, const std::vector<ParameterSpec>& specs,
+                         const std::vector<int>& rows) {
+  const ParamRow* first_row = nullptr;
+  const ParameterSpec* first = nullptr;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const ParamRow& row = config.table[rows[i]];
+    if (!row.sparse_rows) continue;
+    const bool target =
+        std::any_of(config.table.begin(), config.table.end(),
+                    [&](const ParamRow& other) { return other.tied_to == row.label; });
+    if (row.rule != Rule::kAdam || row.comms != Comms::kSharded || !row.tied_to.empty() || target ||
+        specs[i].shape.size() != 2) {
+      return BadRow(row, absl::StrCat("sparse_rows are for adam's sharded tables [V, D] that are "
+                                      "not tied; ",
+                                      specs[i].name, " [", absl::StrJoin(specs[i].shape, ", "),
+                                      "] is ", Name(row.rule), "'s, ", Name(row.comms),
+                                      target || !row.tied_to.empty() ? ", tied" : ""));
+    }
+    if (row.defer_gather) return BadRow(row, "sparse_rows and defer_gather do not go together");
+    if (first == nullptr) {
+      first = &specs[i];
+      first_row = &row;
+    }
+    if (specs[i].shape[0] != first->shape[0] || row.every != first_row->every ||
+        row.later != first_row->later) {
+      return BadRow(
+          row, absl::StrCat("sparse_rows need one number of rows and one cadence; ", specs[i].name,
+                            " has ", specs[i].shape[0], " every ", row.every, " steps, ",
+                            first->name, " ", first->shape[0], " every ", first_row->every));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckTied(const OptimizerConfig& config, const std::vector<ParameterSpec>& specs) {
   const ParamRow* tied = nullptr;
   for (const ParamRow& row : config.table) {
@@ -249,6 +283,7 @@ absl::Status CheckTable(const OptimizerConfig& config, const std::vector<Paramet
     ABSL_RETURN_IF_ERROR(CheckFactors(config.table[row], static_cast<int>(row), specs, rows));
   }
   ABSL_RETURN_IF_ERROR(CheckTied(config, specs));
+  ABSL_RETURN_IF_ERROR(CheckSparse(config, specs, rows));
   if (config.scatter_order.empty() && config.work_order.empty()) {
     for (const ParamRow& row : config.table) {
       if (row.defer_gather) return BadRow(row, "defer_gather needs scatter_order and work_order");
