@@ -12,8 +12,6 @@
 namespace data {
 namespace {
 
-constexpr size_t kReadAhead = 2;  // batches
-
 // Of all stages.
 BatchMode ModeOf(const LoaderOptions& options) { return options.stages.front().batch.mode; }
 
@@ -277,9 +275,22 @@ absl::StatusOr<std::shared_ptr<const GlobalBatch>> TrainLoader::Next() {
   return std::move(item.batch);
 }
 
+absl::StatusOr<std::shared_ptr<const GlobalBatch>> TrainLoader::Peek(int64_t ahead) {
+  CHECK_GE(ahead, 0);
+  const auto index = static_cast<size_t>(ahead);
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (read_ahead_ < index + 2) {
+    read_ahead_ = index + 2;
+    changed_.notify_all();
+  }
+  changed_.wait(lock, [&] { return ready_.size() > index || finished_; });
+  if (ready_.size() <= index) return end_;
+  return ready_[index].batch;
+}
+
 bool TrainLoader::Push(Item item) {
   std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait(lock, [this] { return ready_.size() < kReadAhead || stopping_; });
+  changed_.wait(lock, [this] { return ready_.size() < read_ahead_ || stopping_; });
   if (stopping_) return false;
   ready_.push_back(std::move(item));
   lock.unlock();

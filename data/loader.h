@@ -43,7 +43,7 @@ struct LoaderStats {
 
 class ShardTable;
 
-// Next, State and Stats are for one thread. The batches depend on the options and the start
+// Next, Peek, State and Stats are for one thread. The batches depend on the options and the start
 // alone; a loader that starts at the State() of another, and at the step of its next batch, goes on
 // with the same batches.
 //
@@ -69,6 +69,9 @@ class TrainLoader {
   // Waits for the reader. OutOfRange at the end of the last epoch; an error is final, the
   // following calls return it again.
   absl::StatusOr<std::shared_ptr<const GlobalBatch>> Next();
+  // What Next will return after `ahead` calls more, 0 being its next one. Waits for the reader,
+  // which from then on keeps one more than so many batches ready.
+  absl::StatusOr<std::shared_ptr<const GlobalBatch>> Peek(int64_t ahead);
 
   // After the last batch that Next returned.
   LoaderState State() const { return state_; }
@@ -103,6 +106,7 @@ class TrainLoader {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Item> ready_;  // guarded by mutex_
+  size_t read_ahead_ = 2;   // guarded by mutex_: batches that are kept ready
   bool stopping_ = false;   // guarded by mutex_
   bool finished_ = false;   // guarded by mutex_: no more items come
   absl::Status end_;        // guarded by mutex_: why

@@ -70,6 +70,33 @@ TEST(Loader, D14_D15_ResumesWithTheSameBatches) {
   ExpectResumes(options, steps);
 }
 
+// At any distance, over the ends of shards and epochs, and again and again; nothing is lost by it.
+TEST(Loader, PeeksAtTheNextBatches) {
+  const LoaderOptions options = ThreeShards(2);
+  absl::Status end;
+  const std::vector<Step> steps = Drain(*Open(options), &end);
+  const std::unique_ptr<TrainLoader> loader = Open(options);
+  for (size_t at = 0; at < steps.size(); ++at) {
+    const LoaderState before = loader->State();
+    for (const size_t ahead : {size_t{4}, size_t{0}, size_t{3}, at % 7}) {
+      const auto batch = loader->Peek(static_cast<int64_t>(ahead));
+      if (at + ahead < steps.size()) {
+        ASSERT_TRUE(batch.ok()) << batch.status();
+        EXPECT_TRUE(Equal(**batch, *steps[at + ahead].batch)) << at << " + " << ahead;
+      } else {
+        EXPECT_EQ(batch.status(), end);
+      }
+    }
+    EXPECT_EQ(loader->State(), before);
+    const auto next = loader->Next();
+    ASSERT_TRUE(next.ok()) << next.status();
+    EXPECT_TRUE(Equal(**next, *steps[at].batch));
+    EXPECT_EQ(loader->State(), steps[at].after);
+  }
+  EXPECT_EQ(loader->Peek(0).status(), end);
+  EXPECT_EQ(loader->Next().status(), end);
+}
+
 TEST(Loader, RefusesAPositionOfOtherData) {
   const LoaderOptions options = ThreeShards(1);
   for (const LoaderState start :
