@@ -49,6 +49,7 @@ void ChangeOptimizer(optim::OptimizerConfig* config) {
     if (row.label == "ve0" || row.label == "ve1" || row.label == "ve2") {
       row.lr_mul = 70;
       row.later = {.from_step = kSlowerFrom, .every = 2 * row.every};
+      row.sparse_rows = true;
     }
     if (row.label == "mlp") {
       row.matrix_lr_mul.clear();

@@ -116,6 +116,7 @@ TEST(Anvil, AN_20_AN_21_TheValueEmbeddingsCadence) {
   for (const optim::ParamRow& row : recipe.optimizer.table) {
     const bool value_embedding = row.label == "ve0" || row.label == "ve1" || row.label == "ve2";
     EXPECT_EQ(row.later.changes(), value_embedding) << row.label;
+    EXPECT_EQ(row.sparse_rows, value_embedding) << row.label;
     if (!value_embedding) continue;
     ++tables;
     EXPECT_EQ(optim::UpdatesIn(row, 1194), 382);

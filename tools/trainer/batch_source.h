@@ -23,6 +23,9 @@ class BatchSource {
   BatchSource(std::unique_ptr<data::TrainLoader> loader, int64_t first_step);
 
   absl::StatusOr<Batch> Get(int64_t step);
+  // The batch of the step that Get was asked for last, of the one before it, or of a later one,
+  // which Get will give.
+  absl::StatusOr<Batch> Peek(int64_t step);
   // The loader's position before the batch of `step`: the next step, or one of the last four.
   absl::StatusOr<data::LoaderState> StateBefore(int64_t step);
   // What the batches so far left out.
@@ -33,6 +36,7 @@ class BatchSource {
   std::unique_ptr<data::TrainLoader> loader_;
   int64_t step_;  // of batch_
   absl::StatusOr<Batch> batch_;
+  absl::StatusOr<Batch> previous_;               // of the step before
   std::map<int64_t, data::LoaderState> before_;  // by step
 };
 

@@ -163,6 +163,12 @@ MeanStep Predict(const optim::StepLayout& layout, const Work& work, int ranks, i
   return mean;
 }
 
+bool HasSparseRows(const TrainConfig& config) {
+  const std::vector<optim::ParamRow>& table = config.recipe.optimizer.table;
+  return std::any_of(table.begin(), table.end(),
+                     [](const optim::ParamRow& row) { return row.sparse_rows; });
+}
+
 std::string StepLines(const TrainConfig& config, const Work& work, const MeanStep& mean, int ranks,
                       int slots) {
   std::string text;
@@ -205,7 +211,7 @@ absl::StatusOr<std::string> CommPlanText(const TrainConfig& config, const CommPl
   ABSL_ASSIGN_OR_RETURN(const int slots, SlotsFor(config, ranks));
   const std::vector<kernels::ParameterSpec> specs = model::ParameterSpecs(config.recipe.model);
   ABSL_ASSIGN_OR_RETURN(const optim::StepLayout layout,
-                        optim::PlanStep(config.recipe.optimizer, specs));
+                        optim::PlanStep(optim::WithoutSparseRows(config.recipe.optimizer), specs));
   Work work;
   if (flags.phases.empty()) {
     work = WorkAtRate(config, layout, specs, ranks, flags.tflops);
@@ -221,6 +227,10 @@ absl::StatusOr<std::string> CommPlanText(const TrainConfig& config, const CommPl
                     " slots are too few for so many ranks\n");
   }
   if (work.tied) absl::StrAppend(&text, "steps in which head and embedding are tied\n");
+  if (HasSparseRows(config)) {
+    absl::StrAppend(&text,
+                    "tables of which few rows are read count as if all of their rows moved\n");
+  }
   absl::StrAppend(&text, CollectivesTable(mean.comm),
                   absl::StrFormat("the link is busy for %.3f ms\n", mean.link_ms),
                   StepLines(config, work, mean, ranks, slots));

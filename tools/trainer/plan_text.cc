@@ -16,6 +16,7 @@
 #include "third_party/absl_compat/status_macros.h"
 #include "tools/trainer/device.h"
 #include "tools/trainer/rank_memory.h"
+#include "tools/trainer/sparse_plan_text.h"
 
 namespace tools {
 namespace {
@@ -78,9 +79,12 @@ absl::StatusOr<std::string> MemoryText(const TrainConfig& config) {
 absl::StatusOr<std::string> PlanText(const TrainConfig& config) {
   const Recipe& recipe = config.recipe;
   const std::vector<kernels::ParameterSpec> specs = model::ParameterSpecs(recipe.model);
-  const optim::OptimizerConfig& optimizer = recipe.optimizer;
+  std::string rows;
+  const optim::OptimizerConfig optimizer =
+      optim::RowsAsRun(recipe.optimizer, config.world_size, config.deterministic, &rows);
   ABSL_ASSIGN_OR_RETURN(const optim::StepLayout layout, optim::PlanStep(optimizer, specs));
   ABSL_ASSIGN_OR_RETURN(const std::string memory, MemoryText(config));
+  ABSL_ASSIGN_OR_RETURN(const std::string moved, SparsePlanText(config));
   std::string steps;
   for (const int64_t slot_tokens : config.slot_sizes()) {
     const int64_t batch = slot_tokens * recipe.data.slots;
@@ -93,7 +97,8 @@ absl::StatusOr<std::string> PlanText(const TrainConfig& config) {
   }
   return absl::StrCat(
       "record ", recipe.record, ", preset ", recipe.preset, "\n", ParametersText(specs), "\n",
-      optim::DescribeStep(layout, optimizer, specs, config.world_size), "\n", memory, "\n", steps,
+      optim::DescribeStep(layout, optimizer, specs, config.world_size), rows, moved, "\n", memory,
+      "\n", steps,
       absl::StrFormat("dense FLOPs: %s a token forward, %s with backward; attention and optimizer "
                       "not counted\n",
                       Grouped(model::ForwardFlopsPerToken(recipe.model)),

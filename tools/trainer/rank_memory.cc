@@ -125,10 +125,11 @@ absl::StatusOr<std::unique_ptr<RankMemory>> RankMemory::Create(const TrainConfig
   ABSL_ASSIGN_OR_RETURN(memory->weights,
                         model::ParameterArena::Create(recipe.model, leaves, backend, comm.size()));
   ABSL_RETURN_IF_ERROR(PlanActivations(config, comm, backend, queue, memory.get()));
-  ABSL_ASSIGN_OR_RETURN(memory->optimizer,
-                        optim::ShardedOptimizer::Create(
-                            recipe.optimizer, memory->weights->parameters(), comm,
-                            recipe.data.slots, memory->run, config.deterministic, backend));
+  memory->reads = std::make_unique<ReadRows>(config.total_steps(), recipe.data.slots);
+  ABSL_ASSIGN_OR_RETURN(memory->optimizer, optim::ShardedOptimizer::Create(
+                                               recipe.optimizer, memory->weights->parameters(),
+                                               comm, recipe.data.slots, memory->run,
+                                               config.deterministic, backend, memory->reads.get()));
   kernels::ArenaPlan plan;
   const int64_t row = comm::SlotsOfRank(recipe.data.slots, comm.size(), 0).count() + kLossFlags;
   const kernels::TensorId losses = plan.Add("slot losses", DType::kF32, {row});

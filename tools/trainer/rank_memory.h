@@ -17,6 +17,7 @@
 #include "optim/sharded_optimizer.h"
 #include "tools/trainer/evaluator.h"
 #include "tools/trainer/pass.h"
+#include "tools/trainer/read_rows.h"
 #include "tools/trainer/train_config.h"
 
 namespace tools {
@@ -36,6 +37,7 @@ struct RankMemory {
   std::unique_ptr<model::ParameterArena> weights;
   std::unique_ptr<PassRunner> passes;
   std::unique_ptr<Evaluator> evaluator;
+  std::unique_ptr<ReadRows> reads;  // of the optimizer; its source is still to be set
   std::unique_ptr<optim::ShardedOptimizer> optimizer;
   kernels::Arena arena;
   kernels::Tensor losses;      // f32 [kLossFlags + most slots of a rank]

@@ -58,6 +58,7 @@ absl::StatusOr<std::unique_ptr<RankTrainer>> RankTrainer::Create(
       new RankTrainer(config, comm, queue, batches, log, progress, trace));
   ABSL_ASSIGN_OR_RETURN(trainer->memory_, RankMemory::Create(config, comm, backend, queue));
   ABSL_RETURN_IF_ERROR(trainer->memory_->evaluator->Open(config));
+  trainer->memory_->reads->SetSource(batches);
   return trainer;
 }
 
@@ -153,6 +154,7 @@ absl::Status RankTrainer::Run() {
     if (interrupted_) break;
   }
   ABSL_RETURN_IF_ERROR(memory_->optimizer->FinishGathers(queue_));
+  ABSL_RETURN_IF_ERROR(memory_->optimizer->GatherTables(queue_));
   ABSL_RETURN_IF_ERROR(LogStream());
   if (!interrupted_) return absl::OkStatus();
   return absl::CancelledError(
@@ -319,6 +321,7 @@ absl::Status RankTrainer::Validate() {
   trace_.Phase("validation");
   ABSL_RETURN_IF_ERROR(FinishSteps(0));
   ABSL_RETURN_IF_ERROR(memory_->optimizer->FinishGathers(queue_));
+  ABSL_RETURN_IF_ERROR(memory_->optimizer->GatherTables(queue_));
   const sched::Schedules& schedules = config_.recipe.schedules;
   const sched::StepPlan plan = sched::PlanStep(schedules, step_);
   // Here and not when the table changes: that is on the training's clock, and this one is long.
@@ -348,6 +351,7 @@ absl::Status RankTrainer::SaveCheckpoint() {
         absl::StrCat("no checkpoint of step ", step_, " was written: ", fault,
                      "; --resume goes on from the last one in ", config_.checkpoint_root()));
   }
+  ABSL_RETURN_IF_ERROR(memory_->optimizer->GatherTables(queue_));
   ABSL_RETURN_IF_ERROR(AgreeOnStream());
   ABSL_ASSIGN_OR_RETURN(const optim::OptimizerState state, memory_->optimizer->GatherState(queue_));
   if (comm_.rank() == 0) {

@@ -21,8 +21,16 @@ struct Mark {
   const CollectiveSpan* span = nullptr;
 };
 
-bool IsReduction(const CollectiveSpan& span) {
-  return span.name == "reduce_scatter" || span.name == "all_reduce";
+// Rows move twice: a label's gradients first.
+bool IsReduction(const TracedStep& step, const CollectiveSpan& span) {
+  if (span.name != "all_to_all_rows") {
+    return span.name == "reduce_scatter" || span.name == "all_reduce";
+  }
+  const auto first = std::find_if(step.collectives.begin(), step.collectives.end(),
+                                  [&](const CollectiveSpan& other) {
+                                    return other.name == span.name && other.label == span.label;
+                                  });
+  return &*first == &span;
 }
 
 std::vector<Mark> MarksOf(const TracedStep& step) {
@@ -53,7 +61,7 @@ BufferPhases& Of(const std::string& label, std::vector<BufferPhases>* buffers) {
 void AddGaps(const TracedStep& step, std::vector<BufferPhases>* buffers) {
   const std::vector<Mark> marks = MarksOf(step);
   for (const CollectiveSpan& span : step.collectives) {
-    if (IsReduction(span)) Of(span.label, buffers);
+    if (IsReduction(step, span)) Of(span.label, buffers);
   }
   const auto known = [&](const std::string& label) {
     return std::any_of(buffers->begin(), buffers->end(),
@@ -63,12 +71,12 @@ void AddGaps(const TracedStep& step, std::vector<BufferPhases>* buffers) {
     const Mark &mark = marks[i], &next = marks[i + 1];
     const double gap_ms = 1e3 * (next.at_s - mark.at_s);
     const bool ended = mark.kind == Mark::kEnd && known(mark.span->label);
-    if (ended && IsReduction(*mark.span)) {
+    if (ended && IsReduction(step, *mark.span)) {
       Of(mark.span->label, buffers).update_ms += gap_ms;
     } else if (ended) {
       Of(mark.span->label, buffers).unpack_ms += gap_ms;
     } else if ((mark.kind == Mark::kEnd || mark.kind == Mark::kLaunched) &&
-               next.kind == Mark::kBegin && IsReduction(*next.span)) {
+               next.kind == Mark::kBegin && IsReduction(step, *next.span)) {
       Of(next.span->label, buffers).pack_ms += gap_ms;
     }
   }
@@ -94,7 +102,7 @@ void AddStep(const TracedStep& step, RankSum* sum) {
   sum->tokens += step.tokens;
   AddGaps(step, &sum->buffers);
   for (const CollectiveSpan& span : step.collectives) {
-    if (IsReduction(span)) ++sum->steps[span.label];
+    if (IsReduction(step, span)) ++sum->steps[span.label];
   }
 }
 
