@@ -97,9 +97,19 @@ class AnvilOptimizer(uo.UnifiedOptimizer):
 
     @torch.no_grad()
     def step(self, gradients: Weights, step: int, lr_multiplier: float, momentum: float,
-             tied: bool, engaged: bool) -> None:
-        self.engaged = engaged
+             tied: bool, engaged: bool, slower: bool) -> None:
+        self.engaged, self.slower = engaged, slower
         super().step(gradients, step, lr_multiplier, momentum, tied)
+
+    def _every(self, name: str) -> int:
+        return 4 if self.slower and name.startswith("value_embeds") else 2
+
+    def _adam_rates(self, name: str) -> tuple[float, ...]:
+        """An update of a slower cadence stands for two."""
+        lr_factor, decay_factor, beta1, beta2 = self.ADAM[name]
+        if self._every(name) == 2:
+            return self.ADAM[name]
+        return lr_factor, 2 * decay_factor, beta1**2, beta2**2
 
     def state(self) -> Weights:
         """By the names of checkpoints. A tied embedding has none."""

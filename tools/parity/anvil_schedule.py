@@ -11,7 +11,7 @@ from unified_schedule import UnifiedSchedule
 STARTS = (0, 320, 681, 1107, 1174)
 RATE_FACTORS = (1.0, 1.52, 1.73, 1.73 * math.sqrt(20 / 24))
 COOLDOWN, FLOOR = 0.8, 0.3
-ENGAGED_FROM, STEPS = 514, 1194
+ENGAGED_FROM, SLOWER_FROM, STEPS = 514, 336, 1194
 MOMENTUM, WARMUP, MOMENTUM_COOLDOWN = (0.85, 0.93), 240, 50
 
 
@@ -42,6 +42,10 @@ class AnvilSchedule(UnifiedSchedule):
     def engaged(self, step: int) -> bool:
         return step >= math.floor(ENGAGED_FROM * self.total / STEPS + 0.5)
 
+    def slower(self, step: int) -> bool:
+        """The value embeddings' updates."""
+        return step >= math.floor(SLOWER_FROM * self.total / STEPS + 0.5)
+
     def loss_weights(self, step: int) -> tuple[float, ...]:
         part = min(2, self.stage_at(step))
         if part == 2:
@@ -61,4 +65,4 @@ class AnvilSchedule(UnifiedSchedule):
         return 13 if step >= self.scheduled else (3, 7, 11, 11)[self.stage_at(step)]
 
     def rates(self, step: int) -> dict[str, float]:
-        return super().rates(step) | {"engaged": self.engaged(step)}
+        return super().rates(step) | {"engaged": self.engaged(step), "slower": self.slower(step)}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 
 import anvil_optimizer as ao
+import unified_optimizer as uo
 from anvil_model import AnvilModel, initial_weights
 from anvil_schedule import AnvilSchedule
 from record_model import Weights
@@ -86,12 +87,32 @@ def check_optimizer_an_13() -> None:
     random = torch.Generator().manual_seed(1)
     for step in range(4):
         gradients = {n: torch.randn(v.shape, generator=random) for n, v in w.items()}
-        optimizer.step(gradients, step, 1.0, 0.85, True, step >= 2)
+        optimizer.step(gradients, step, 1.0, 0.85, True, step >= 2, False)
     moved = (w["mlp_bank"] != start).flatten(1).any(1).tolist()
     assert moved == [slot != ao.DEAD_SLOT for slot in range(12)], moved
     assert all(torch.isfinite(v).all() for v in w.values())
     lanes = {n: tuple(t.shape) for n, t in optimizer.second.items()}
     assert lanes == {"qk_bank": (40, 1, 16), "vo_bank": (20, 16, 1), "mlp_bank": (24, 64, 1)}, lanes
+
+
+def check_cadence_an_20_21() -> None:
+    """Of the value embeddings; all others of Adam's weights change in every odd step."""
+    s, w = AnvilSchedule(RECORD, 1194), small_weights()
+    optimizer = ao.AnvilOptimizer(w, RECORD)
+    events = [step for step in range(1194)
+              if (step + 1) % (4 if s.slower(step) else 2) == 0]
+    assert len(events) == 382 and events[167:170] == [335, 339, 343] and events[-1] == 1191
+    table, rows = "value_embeds.1.weight", []
+    for step in range(334, 344):
+        before, head = w[table].clone(), w[uo.HEAD].clone()
+        gradients = {n: torch.ones_like(v) for n, v in w.items()}
+        optimizer.step(gradients, step, **s.rates(step))
+        if not torch.equal(w[table], before):
+            rows.append((step, *optimizer._adam_rates(table)))
+        assert torch.equal(w[uo.HEAD], head) == (step % 2 == 0), step
+    assert rows == [(335, 70, 5, 0.75, 0.95), (339, 70, 10, 0.5625, 0.95**2),
+                    (343, 70, 10, 0.5625, 0.95**2)], rows
+    assert optimizer.updates[table] == 3  # the bias correction's
 
 
 def check_precisions() -> None:
@@ -102,7 +123,7 @@ def check_precisions() -> None:
         optimizer = ao.AnvilOptimizer(w, RECORD, precision)
         for step in range(2):
             gradients = {n: torch.randn(v.shape, generator=random) for n, v in w.items()}
-            optimizer.step(gradients, step, 1.0, 0.85, True, step > 0)
+            optimizer.step(gradients, step, 1.0, 0.85, True, step > 0, False)
         after[precision] = optimizer.state() | optimizer.exact
     adam = 2 * (len(ao.AnvilOptimizer.ADAM) - 1)  # without the tied embedding
     assert len(after["bf16"]) == 4 * 3 + adam, after["bf16"].keys()

@@ -101,17 +101,25 @@ class UnifiedOptimizer:
         self.was_tied = tied
         for name in ADAM:
             self.pending[name] = self.pending.get(name, 0) + gradients[name]
-        if step % 2 == 1:
-            self._adam_step(lr_multiplier, tied)
+        due = [n for n in ADAM if (step + 1) % self._every(n) == 0]
+        if due:
+            self._adam_step({n: self.pending.pop(n) for n in due}, lr_multiplier, tied)
         for name in self.BANKS:
             self._matrices(name, gradients[name], lr_multiplier, momentum)
 
-    def _adam_step(self, lr_multiplier: float, tied: bool) -> None:
-        sums, self.pending = self.pending, {}
+    def _every(self, name: str) -> int:
+        """Steps from one update to the next."""
+        del name
+        return 2
+
+    def _adam_rates(self, name: str) -> tuple[float, ...]:
+        return self.ADAM[name]
+
+    def _adam_step(self, sums: Weights, lr_multiplier: float, tied: bool) -> None:
         if tied:
             sums[HEAD] = sums[HEAD] + sums.pop(EMBED).T
         for name, g in sums.items():
-            lr_factor, decay_factor, beta1, beta2 = self.ADAM[name]
+            lr_factor, decay_factor, beta1, beta2 = self._adam_rates(name)
             self.updates[name] += 1
             lr = ADAM_LR * lr_factor * lr_multiplier
             p = cautious_adam(self.w[name], bf16_values(g) if is_bf16(name) else g, self.m[name],
