@@ -1,4 +1,5 @@
-// Adam: one buffer per parameter. Rates are those of the parameters whose row is due.
+// Adam: one buffer per parameter, or a flat one for several. Rates are those of the parameters
+// whose row is due. One whose lr or lr_mul is 0 is frozen: it keeps weight and moments.
 #ifndef OPTIM_ADAM_PART_H_
 #define OPTIM_ADAM_PART_H_
 
@@ -21,7 +22,7 @@ class AdamPart : public UpdatePart {
            comm::Communicator& comm, kernels::ArenaPlan* plan);
   void Bind(const kernels::Arena& arena, kernels::Tensor tree_scratch);
 
-  // Uploads the rates of step `step` of a run whose first step was `first`.
+  // Uploads the rates of step `step` of a run whose first step was `first`, all in one go.
   void SetRates(double lr_multiplier, int64_t step, int64_t first, kernels::Queue& queue);
 
   int buffers() const override { return static_cast<int>(items_.size()); }
@@ -37,17 +38,21 @@ class AdamPart : public UpdatePart {
 
  private:
   struct Item {
-    ParamRow row;
-    ParamRow now;  // `row` in the step of the latest SetRates
+    std::vector<ParamRow> rows;  // of the members
     std::unique_ptr<ShardedBuffer> buffer;
     kernels::TensorId m_id, v_id, mantissa_id;
-    kernels::Tensor m, v;      // row.moment_dtype [chunk]
+    kernels::Tensor m, v;      // moment_dtype [chunk]
     kernels::Tensor mantissa;  // u16 [chunk], or empty
+    // Unless flat, of the step of the latest SetRates.
+    float beta1 = 0, beta2 = 0;
+    int64_t first_rate = 0;  // place in rates_
+    kernels::Tensor rates;   // AdamArgs::rates, or AdamFlatArgs::rates
+    std::vector<int64_t> RatesShape() const;
   };
 
   std::vector<Item> items_;
   kernels::TensorId rates_id_;
-  kernels::Tensor rates_;  // f32 [items, 3], as AdamArgs::rates
+  kernels::Tensor rates_;  // f32, of all items
   std::vector<float> host_rates_;
 };
 

@@ -27,7 +27,7 @@ constexpr int kAlways = 100;  // tied for longer than any test runs
 
 OptimizerConfig Deferred(bool deferred = true) {
   OptimizerConfig config = ToyConfigM();
-  for (ParamRow& row : config.table) row.defer_gather = deferred && row.rule == Rule::kAnvil;
+  for (ParamRow& row : config.table) row.defer_gather = row.defer_gather && deferred;
   return config;
 }
 

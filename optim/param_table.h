@@ -58,7 +58,7 @@ struct ParamRow {
   std::string label;
   Rule rule = Rule::kAdam;
   double lr = 0;      // base rate; a step multiplies it by the schedule's lr_multiplier
-  double lr_mul = 1;  // the label's own factor
+  double lr_mul = 1;  // the label's own factor; kAdam: 0 freezes weight and moments
   double weight_decay = 0;
   double wd_mul = 1;
   // kAdam: beta1 and eps, which is outside of the bias correction unless eps_in_bias_correction.
@@ -132,6 +132,9 @@ struct OptimizerConfig {
   // the others. Each holds every label of the table once.
   std::vector<std::string> scatter_order = {};
   std::vector<std::string> work_order = {};
+  // Of replicated Adam, those that are due in the same steps and have the same dtype share memory:
+  // one all-reduce, before everything else, and one update for all of them, whose rates differ.
+  bool flat_replicated = false;
 };
 
 // `config` with all exchanges of whole buffers.

@@ -55,7 +55,8 @@ inline ParamRow RecordMAnvil(const std::string& label) {
       .aspect_of_view = true,
       .cautious_decay = true,
       .mantissa = true,
-      .rails = {.slow_beta = 0.98, .fast_beta = 0.85, .fast_weight = 0.4385, .engaged_from = 514}};
+      .rails = {.slow_beta = 0.98, .fast_beta = 0.85, .fast_weight = 0.4385, .engaged_from = 514},
+      .defer_gather = true};
 }
 
 // Without the parameters of what this repository's models lack.
@@ -64,6 +65,7 @@ inline OptimizerConfig RecordMConfig() {
   OptimizerConfig config;
   config.grouping = Grouping::kByLabel;
   config.orthogonalizer = "anvil_cascade";
+  config.flat_replicated = true;
   config.table = {RecordMAnvil("qk_bank"),
                   RecordMAnvil("vo_bank"),
                   RecordMAnvil("mlp_bank"),

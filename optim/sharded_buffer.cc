@@ -38,12 +38,15 @@ ShardedBuffer::ShardedBuffer(const BufferLayout& layout, std::vector<const Param
                          ? ChunkMembers(layout.size(), comm.size()) * comm.size()
                          : padded_) {
   CHECK_EQ(members_.size(), layout_.members.size());
-  for (const Parameter* member : members_) {
-    CHECK_EQ(member->spec.size(), layout_.member_size) << member->spec.name;
+  CHECK(layout_.replicated() || !layout_.flat()) << layout_.label;
+  for (size_t i = 0; i < members_.size(); ++i) {
+    const Parameter* const member = members_[i];
+    const int64_t size = layout_.MemberSize(i);
+    CHECK_EQ(member->spec.size(), size) << member->spec.name;
     CHECK_EQ(member->value.dtype(), layout_.dtype) << member->spec.name;
-    CHECK_EQ(member->value.size(), layout_.member_size) << member->spec.name;
-    CHECK_EQ(member->grad.size(), slots_.leaves() * layout_.member_size) << member->spec.name;
-    CHECK(member->room == 0 || member->room >= layout_.member_size) << member->spec.name;
+    CHECK_EQ(member->value.size(), size) << member->spec.name;
+    CHECK_EQ(member->grad.size(), slots_.leaves() * size) << member->spec.name;
+    CHECK(member->room == 0 || member->room >= size) << member->spec.name;
   }
   const std::string& label = layout_.label;
   if (!gradient_in_place()) {
@@ -71,8 +74,10 @@ void ShardedBuffer::Bind(const kernels::Arena& arena, Tensor tree_scratch) {
   };
   gradients_ = gradient_in_place() ? whole(members_[0]->grad, {slots_.leaves(), reduce_padded_})
                                    : arena.Get(gradient_id_);
-  values_ = value_in_place() ? whole(members_[0]->value, {padded_}) : arena.Get(value_id_);
-  own_value_ = values_.Slice(own_begin(), chunk_);
+  if (!layout_.flat()) {
+    values_ = value_in_place() ? whole(members_[0]->value, {padded_}) : arena.Get(value_id_);
+    own_value_ = values_.Slice(own_begin(), chunk_);
+  }
   if (slots_.deterministic) {
     reduced_ = arena.Get(reduced_id_);
     own_gradient_ = reduced_.Slice(0, chunk_);
@@ -88,11 +93,13 @@ int64_t ShardedBuffer::own_size() const {
 
 void ShardedBuffer::LaunchReduce(Queue& queue) {
   if (!gradient_in_place()) {
-    const int64_t size = layout_.member_size;
     for (int leaf = 0; leaf < slots_.leaves(); ++leaf) {
+      int64_t begin = 0;
       for (size_t i = 0; i < members_.size(); ++i) {
+        const int64_t size = layout_.MemberSize(i);
         kernels::Copy(members_[i]->grad.Reshape({slots_.leaves(), size}).At(leaf),
-                      gradients_.At(leaf).Slice(static_cast<int64_t>(i) * size, size), queue);
+                      gradients_.At(leaf).Slice(begin, size), queue);
+        begin += size;
       }
     }
   }

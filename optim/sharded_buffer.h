@@ -1,6 +1,7 @@
 // One buffer of a sharded step: stack gradients, reduce-scatter, (update the own chunk), gather,
 // copy back. A rank that owns nothing takes part in the collectives with zeros. A replicated buffer
-// is all-reduced, is every rank's own as a whole, and needs no gather.
+// is all-reduced, is every rank's own as a whole, and needs no gather. The weights of a flat buffer
+// stay where they are.
 #ifndef OPTIM_SHARDED_BUFFER_H_
 #define OPTIM_SHARDED_BUFFER_H_
 
@@ -56,7 +57,7 @@ class ShardedBuffer {
   // own_value() and own_gradient() begin here, in elements of the whole buffer.
   int64_t own_begin() const { return layout_.replicated() ? 0 : comm_.rank() * chunk_; }
   kernels::Tensor own_gradient() const { return own_gradient_; }  // f32 [chunk]
-  kernels::Tensor own_value() const { return own_value_; }        // weights' dtype [chunk]
+  kernels::Tensor own_value() const { return own_value_; }  // weights' dtype [chunk]; flat: empty
   int64_t chunk() const { return chunk_; }
   int64_t padded() const { return padded_; }
   const BufferLayout& layout() const { return layout_; }
@@ -64,8 +65,8 @@ class ShardedBuffer {
   // Elements of this rank's chunk that are no padding: they lead.
   int64_t own_size() const;
 
-  // What is kept for each member: PREFIX/NAME, of one size for all. `own`, this rank's share, holds
-  // the members of its chunk in order; it has the same size on all ranks.
+  // What is kept for each member: PREFIX/NAME, of one size for all unless flat. `own`, this rank's
+  // share, holds the members of its chunk in order; it has the same size on all ranks.
   struct Kept {
     std::string prefix;
     kernels::Tensor own;
@@ -92,7 +93,7 @@ class ShardedBuffer {
   // A lone member needs no staging where its memory has room for the padding.
   bool LiesInPlace(int64_t padded, int64_t leaves) const;
   bool gradient_in_place() const { return LiesInPlace(reduce_padded_, slots_.leaves()); }
-  bool value_in_place() const { return LiesInPlace(padded_, 1); }
+  bool value_in_place() const { return layout_.flat() || LiesInPlace(padded_, 1); }
   // Where a share of `kept` begins among all of them, in elements.
   int64_t ShareBegin(const Kept& kept) const {
     return layout_.replicated() ? 0 : comm_.rank() * kept.own.size();

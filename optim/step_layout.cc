@@ -29,6 +29,58 @@ std::vector<int> InTableOrder(const OptimizerConfig& config, const std::vector<i
   return order;
 }
 
+// Whether the row's updates can share a flat buffer: not those of a tied pair, whose gradients add.
+bool IsFlat(const OptimizerConfig& config, const ParamRow& row) {
+  if (!config.flat_replicated || row.comms != Comms::kReplicated || row.mantissa ||
+      !row.tied_to.empty()) {
+    return false;
+  }
+  return std::none_of(config.table.begin(), config.table.end(),
+                      [&](const ParamRow& other) { return other.tied_to == row.label; });
+}
+
+// The flat buffers of those of `adam` that can share one: due in the same steps, of one dtype, with
+// moments of one dtype and one rule of decay; none with a mantissa.
+std::vector<BufferLayout> FlatBuffers(const OptimizerConfig& config,
+                                      const std::vector<int>& row_of_spec,
+                                      const std::vector<ParameterSpec>& specs,
+                                      const std::vector<int>& adam) {
+  std::vector<BufferLayout> buffers;
+  for (int index : adam) {
+    const ParamRow& row = config.table[row_of_spec[index]];
+    if (!IsFlat(config, row)) continue;
+    const auto shares = [&](const BufferLayout& buffer) {
+      const ParamRow& other = config.table[row_of_spec[buffer.members[0]]];
+      return buffer.dtype == specs[index].dtype && other.every == row.every &&
+             other.later == row.later && other.moment_dtype == row.moment_dtype &&
+             other.cautious_decay == row.cautious_decay;
+    };
+    auto found = std::find_if(buffers.begin(), buffers.end(), shares);
+    if (found == buffers.end()) {
+      found = buffers.insert(found, {.label = {},
+                                     .members = {},
+                                     .dtype = specs[index].dtype,
+                                     .member_size = 0,
+                                     .unit = 1,
+                                     .comms = Comms::kReplicated,
+                                     .every = row.every,
+                                     .later = row.later});
+    }
+    found->members.push_back(index);
+    found->flat_sizes.push_back(specs[index].size());
+  }
+  std::stable_partition(buffers.begin(), buffers.end(), [](const BufferLayout& buffer) {
+    return buffer.dtype == kernels::DType::kBF16;
+  });
+  int number = 0;  // of the dtype's
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    number = i > 0 && buffers[i].dtype == buffers[i - 1].dtype ? number + 1 : 1;
+    buffers[i].label = absl::StrCat("flat ", kernels::Name(buffers[i].dtype),
+                                    number > 1 ? absl::StrCat(" ", number) : "");
+  }
+  return buffers;
+}
+
 int64_t SecondMoments(const ParamRow& row, const ParameterSpec& spec) {
   int64_t values = 1;
   for (int64_t dim : SecondMomentShape(spec, row.second_moment_as_stored)) values *= dim;
@@ -69,17 +121,18 @@ int64_t UnitOfGroup(const Group& group, const ParamRow& row, const ParameterSpec
                                                                    : first.size();
 }
 
-// The buffers of each label of `order`, one after the other.
+// The buffers of each label of `order`, one after the other; a flat one where its first label is.
 absl::StatusOr<std::vector<int>> BuffersInOrder(const StepLayout& layout,
                                                 const std::vector<std::string>& order,
                                                 const std::vector<ParameterSpec>& specs) {
   std::vector<int> buffers;
   for (const std::string& label : order) {
+    const auto has_label = [&](int member) { return specs[member].label == label; };
     for (int i = 0; i < layout.buffers(); ++i) {
       const BufferLayout& buffer = layout.buffer(i);
-      if (specs[buffer.members[0]].label != label) continue;
-      for (int member : buffer.members) {
-        if (specs[member].label == label) continue;
+      if (std::none_of(buffer.members.begin(), buffer.members.end(), has_label)) continue;
+      if (std::find(buffers.begin(), buffers.end(), i) != buffers.end()) continue;
+      if (!buffer.flat() && !std::all_of(buffer.members.begin(), buffer.members.end(), has_label)) {
         return absl::InvalidArgumentError(
             absl::StrCat("optimizer: group ", buffer.label,
                          " has several labels, but scatter_order and "
@@ -109,12 +162,20 @@ std::optional<TiedBuffers> FindTied(const StepLayout& layout, const OptimizerCon
 
 }  // namespace
 
+int64_t BufferLayout::size() const {
+  return flat() ? std::accumulate(flat_sizes.begin(), flat_sizes.end(), int64_t{0})
+                : static_cast<int64_t>(members.size()) * member_size;
+}
+
 absl::StatusOr<StepLayout> PlanStep(const OptimizerConfig& config,
                                     const std::vector<ParameterSpec>& specs) {
   StepLayout layout;
   ABSL_ASSIGN_OR_RETURN(layout.row_of_spec, RowsOfSpecs(config, specs));
   layout.grouping = config.grouping;
-  for (int index : InTableOrder(config, layout.row_of_spec, true)) {
+  const std::vector<int> adam = InTableOrder(config, layout.row_of_spec, true);
+  layout.adam = FlatBuffers(config, layout.row_of_spec, specs, adam);
+  for (int index : adam) {
+    if (IsFlat(config, config.table[layout.row_of_spec[index]])) continue;
     const ParameterSpec& spec = specs[index];
     const ParamRow& row = config.table[layout.row_of_spec[index]];
     layout.adam.push_back({.label = spec.name,
@@ -145,6 +206,11 @@ absl::StatusOr<StepLayout> PlanStep(const OptimizerConfig& config,
   }
   if (!config.scatter_order.empty()) {
     ABSL_ASSIGN_OR_RETURN(layout.launch_order, BuffersInOrder(layout, config.scatter_order, specs));
+    // The flat ones have the first numbers.
+    const auto others =
+        std::stable_partition(layout.launch_order.begin(), layout.launch_order.end(),
+                              [&](int buffer) { return layout.buffer(buffer).flat(); });
+    std::sort(layout.launch_order.begin(), others);
     ABSL_ASSIGN_OR_RETURN(layout.work_order, BuffersInOrder(layout, config.work_order, specs));
   }
   layout.tied = FindTied(layout, config, specs);

@@ -18,20 +18,24 @@ namespace optim {
 
 // Parameters that lie one after the other in one buffer, which the ranks share in equal chunks:
 // one Adam parameter, cut anywhere; one Muon group, cut between its members; or one Muon parameter
-// alone, cut between the matrices of its view.
+// alone, cut between the matrices of its view. Or replicated Adam parameters of any sizes, whose
+// gradients and moments only lie so (OptimizerConfig::flat_replicated): a flat buffer.
 struct BufferLayout {
   std::string label;         // of its collectives
   std::vector<int> members;  // indices of specs
   kernels::DType dtype;      // of the weights
-  int64_t member_size;       // elements
+  int64_t member_size;       // elements; 0 in a flat buffer
   int64_t unit;              // a chunk is a whole number of units of so many elements
   Comms comms = Comms::kSharded;
-  int every = 1;              // as ParamRow::every
-  LaterCadence later = {};    // as ParamRow::later
-  bool defer_gather = false;  // as ParamRow::defer_gather
-  bool sparse_rows = false;   // as ParamRow::sparse_rows; `unit` is a row
+  int every = 1;                         // as ParamRow::every
+  LaterCadence later = {};               // as ParamRow::later
+  bool defer_gather = false;             // as ParamRow::defer_gather
+  bool sparse_rows = false;              // as ParamRow::sparse_rows; `unit` is a row
+  std::vector<int64_t> flat_sizes = {};  // of a flat buffer: of each member
 
-  int64_t size() const { return static_cast<int64_t>(members.size()) * member_size; }
+  bool flat() const { return !flat_sizes.empty(); }
+  int64_t MemberSize(size_t i) const { return flat() ? flat_sizes[i] : member_size; }
+  int64_t size() const;
   int64_t units() const { return size() / unit; }
   bool replicated() const { return comms == Comms::kReplicated; }
   // Elements that a rank updates: all of a replicated buffer.
@@ -48,7 +52,7 @@ struct TiedBuffers {
 };
 
 struct StepLayout {
-  std::vector<BufferLayout> adam;  // in processing order
+  std::vector<BufferLayout> adam;  // in processing order; flat ones first, bf16 before f32
   std::vector<BufferLayout> muon;  // likewise, groups[i] is muon[i]
   std::vector<Group> groups;
   std::vector<int> row_of_spec;

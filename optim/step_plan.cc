@@ -22,16 +22,22 @@ std::string Dims(const std::vector<int64_t>& dims) {
   return text + "]";
 }
 
-void DescribeAdam(const StepLayout& layout, const OptimizerConfig& config,
-                  const std::vector<ParameterSpec>& specs, int ranks, std::string* out) {
-  for (const BufferLayout& buffer : layout.adam) {
-    const ParameterSpec& spec = specs[buffer.members[0]];
-    const ParamRow row = RowOf(config.table[layout.row_of_spec[buffer.members[0]]], spec);
+// One line for each member.
+void DescribeAdamBuffer(const StepLayout& layout, const BufferLayout& buffer,
+                        const OptimizerConfig& config, const std::vector<ParameterSpec>& specs,
+                        int ranks, std::string* out) {
+  for (int member : buffer.members) {
+    const ParameterSpec& spec = specs[member];
+    const ParamRow row = RowOf(config.table[layout.row_of_spec[member]], spec);
     absl::StrAppend(out, "  ", spec.name, " ", kernels::Name(spec.dtype), " ", Dims(spec.shape),
                     " label ", spec.label, ", peak lr ", row.lr * row.lr_mul,
                     row.every > 1 ? absl::StrCat(", every ", row.every, " steps") : "");
     if (row.later.changes()) {
       absl::StrAppend(out, ", from step ", row.later.from_step, " on every ", row.later.every);
+    }
+    if (buffer.flat()) {
+      absl::StrAppend(out, ", ", spec.size(), " elements of ", buffer.label, ", replicated\n");
+      continue;
     }
     absl::StrAppend(out, ", chunk ", buffer.Chunk(ranks), " elements");
     const int64_t padding = buffer.Padded(ranks) - buffer.size();
@@ -208,9 +214,13 @@ std::vector<PlannedCollective> PlanCollectives(const StepLayout& layout, int ran
 
 std::string DescribeStep(const StepLayout& layout, const OptimizerConfig& config,
                          const std::vector<ParameterSpec>& specs, int ranks) {
-  std::string out = absl::StrCat("Adam, ", layout.adam.size(), " parameters over ", ranks,
+  size_t parameters = 0;
+  for (const BufferLayout& buffer : layout.adam) parameters += buffer.members.size();
+  std::string out = absl::StrCat("Adam, ", parameters, " parameters over ", ranks,
                                  " ranks, in processing order\n");
-  DescribeAdam(layout, config, specs, ranks, &out);
+  for (const BufferLayout& buffer : layout.adam) {
+    DescribeAdamBuffer(layout, buffer, config, specs, ranks, &out);
+  }
   absl::StrAppend(&out, MatrixRules(config), ", ", config.orthogonalizer, ", ",
                   layout.groups.size(), " groups by ", Name(layout.grouping), "\n");
   for (size_t i = 0; i < layout.groups.size(); ++i) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "hwy/highway.h"
+#include "kernels/cpu/adam.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/gram_norm.h"
 #include "kernels/cpu/simd-inl.h"
@@ -26,80 +27,6 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 HWY_INLINE VF RoundLike(DF, VF v, const float*) { return v; }
 HWY_INLINE VF RoundLike(DF d, VF v, const BF16*) { return RoundVecToBF16(d, v); }
-
-// Where Adam finds its weights.
-template <typename P>
-struct Whole {
-  using Gradient = P;
-  explicit Whole(const AdamArgs& args, int64_t begin) : p(static_cast<P*>(args.p.data()) + begin) {}
-  VF Load(DF d, int64_t i, int64_t n) const { return LoadAny(d, p + i, n); }
-  void Store(DF d, VF v, int64_t i, int64_t n) const { StoreAny(d, v, p + i, n); }
-
-  P* p;
-};
-struct Halves {
-  using Gradient = BF16;
-  explicit Halves(const AdamArgs& args, int64_t begin)
-      : upper(static_cast<uint16_t*>(args.p.data()) + begin), lower(args.mantissa.u16() + begin) {}
-  VF Load(DF d, int64_t i, int64_t n) const { return JoinHalves(d, upper + i, lower + i, n); }
-  void Store(DF d, VF v, int64_t i, int64_t n) const { SplitHalves(d, v, upper + i, lower + i, n); }
-
-  uint16_t *upper, *lower;
-};
-
-template <bool cautious, typename P, typename M>
-void AdamTyped(const AdamArgs& args, int64_t begin, int64_t size) {
-  const DF d;
-  const P p(args, begin);
-  const float* HWY_RESTRICT g = args.g.f32() + begin;
-  M* HWY_RESTRICT m = static_cast<M*>(args.m.data()) + begin;
-  M* HWY_RESTRICT v = static_cast<M*>(args.v.data()) + begin;
-  const VF step_size = hn::Set(d, args.rates.f32()[0]);
-  const VF decay = hn::Set(d, args.rates.f32()[1]);
-  const VF beta1 = hn::Set(d, args.beta1);
-  const VF beta2 = hn::Set(d, args.beta2);
-  const VF rest1 = hn::Set(d, 1.0f - args.beta1);
-  const VF rest2 = hn::Set(d, 1.0f - args.beta2);
-  const VF eps = hn::Set(d, args.rates.f32()[2]);
-  ForEachVec(d, size, [&](int64_t i, int64_t n) {
-    const VF grad =
-        RoundLike(d, LoadAny(d, g + i, n), static_cast<const typename P::Gradient*>(nullptr));
-    const VF new_m = hn::MulAdd(beta1, LoadAny(d, m + i, n), hn::Mul(rest1, grad));
-    const VF new_v = hn::MulAdd(beta2, LoadAny(d, v + i, n), hn::Mul(rest2, hn::Mul(grad, grad)));
-    const VF ratio = hn::Div(new_m, hn::Add(hn::Sqrt(new_v), eps));
-    const VF weight = p.Load(d, i, n);
-    if constexpr (cautious) {
-      const VF step = hn::Mul(step_size, ratio);
-      const auto smaller = hn::Gt(hn::Mul(step, weight), hn::Zero(d));
-      const VF update = hn::IfThenElse(smaller, hn::MulAdd(weight, decay, step), step);
-      p.Store(d, hn::Sub(weight, update), i, n);
-    } else {
-      p.Store(d, hn::NegMulAdd(step_size, ratio, hn::Mul(weight, decay)), i, n);
-    }
-    StoreAny(d, new_m, m + i, n);
-    StoreAny(d, new_v, v + i, n);
-  });
-}
-
-template <typename P, typename M>
-void AdamOfTypes(const AdamArgs& args, int64_t begin, int64_t size) {
-  args.cautious ? AdamTyped<true, P, M>(args, begin, size)
-                : AdamTyped<false, P, M>(args, begin, size);
-}
-
-void AdamRange(const AdamArgs& args, int64_t begin, int64_t size) {
-  const bool moments_f32 = args.m.dtype() == DType::kF32;
-  if (!args.mantissa.empty()) {
-    moments_f32 ? AdamOfTypes<Halves, float>(args, begin, size)
-                : AdamOfTypes<Halves, BF16>(args, begin, size);
-  } else if (args.p.dtype() == DType::kF32) {
-    moments_f32 ? AdamOfTypes<Whole<float>, float>(args, begin, size)
-                : AdamOfTypes<Whole<float>, BF16>(args, begin, size);
-  } else {
-    moments_f32 ? AdamOfTypes<Whole<BF16>, float>(args, begin, size)
-                : AdamOfTypes<Whole<BF16>, BF16>(args, begin, size);
-  }
-}
 
 // G: what g is rounded to.
 template <typename G, typename M>
@@ -216,7 +143,6 @@ HWY_AFTER_NAMESPACE();
 namespace kernels {
 namespace {
 
-HWY_EXPORT(AdamRange);
 HWY_EXPORT(MomentumRange);
 HWY_EXPORT(SumSquares);
 HWY_EXPORT(DivideBy);
@@ -273,12 +199,11 @@ class CpuOptimizerOps : public OptimizerOps {
   explicit CpuOptimizerOps(ThreadPool& pool) : pool_(pool) {}
 
   void AdamUpdate(const AdamArgs& args, Queue&) const override {
-    if (IsOff(args.guard)) return;
-    const int64_t size = args.p.size();
-    pool_.ParallelFor(Blocks(size), [&](int64_t block) {
-      const int64_t begin = block * kBlock;
-      HWY_DYNAMIC_DISPATCH(AdamRange)(args, begin, std::min(kBlock, size - begin));
-    });
+    if (!IsOff(args.guard)) cpu::AdamUpdate(args, pool_);
+  }
+
+  void AdamFlat(const AdamFlatArgs& args, Queue&) const override {
+    if (!IsOff(args.guard)) cpu::AdamFlat(args, pool_);
   }
 
   void MomentumUpdate(const MomentumArgs& args, Queue&) const override {

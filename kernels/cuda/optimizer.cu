@@ -1,10 +1,12 @@
 // Optimizer ops on CUDA. All are bound by memory. Bytes moved per element, for weights, moments
 // and momentum of 4 (f32) or 2 (bf16) bytes each:
 //
-//   AdamUpdate          4 + 2 weight + 4 moment: 16 with bf16 weights and moments; a mantissa 4
-//   more MomentumUpdate      4 + 2 momentum + 2: 14 with f32 momentum NormalizeFrobenius  6: u read
-//   twice, x written TwinRailUpdate      22, see twin_rail.cu NormalizeByGram     4, and 6 an
-//   element of the Gram matrix, see gram_norm.cu NormalizeBySecondMoment  6, see second_moment.cu
+//   AdamUpdate          4 + 2 weight + 4 moment: 16 with bf16 weights and moments, see adam.cu
+//   MomentumUpdate      4 + 2 momentum + 2: 14 with f32 momentum
+//   NormalizeFrobenius  6: u read twice, x written
+//   TwinRailUpdate      22, see twin_rail.cu
+//   NormalizeByGram     4, and 6 an element of the Gram matrix, see gram_norm.cu
+//   NormalizeBySecondMoment  6, see second_moment.cu
 //   MatrixUpdate        2 + 2 weight: 10 with f32 weights
 //   SplitMatrixUpdate   10, with a gate 14, see split_matrix.cu
 //
@@ -15,6 +17,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "kernels/cuda/adam.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/cuda_queue.h"
 #include "kernels/cuda/device.cuh"
@@ -34,98 +37,10 @@ using cuda::kVector;
 using cuda::kWarp;
 using cuda::LaunchElementwise;
 using cuda::Load;
-using cuda::LoadBits;
 using cuda::RoundLike;
 using cuda::Store;
-using cuda::StoreBits;
 
 constexpr int kThreads = 256;  // of the norm
-
-// Where Adam finds its weights.
-template <typename P>
-struct Whole {
-  using Gradient = P;
-  P* p;
-
-  explicit Whole(const AdamArgs& args) : p(static_cast<P*>(args.p.data())) {}
-  bool aligned() const { return Aligned({p}); }
-  template <int count>
-  __device__ void Read(int64_t i, float (&x)[count]) const {
-    Load(p + i, x);
-  }
-  template <int count>
-  __device__ void Write(int64_t i, const float (&x)[count]) const {
-    Store(p + i, x);
-  }
-};
-struct Halves {
-  using Gradient = BF16;
-  uint16_t *upper, *lower;
-
-  explicit Halves(const AdamArgs& args)
-      : upper(static_cast<uint16_t*>(args.p.data())), lower(args.mantissa.u16()) {}
-  bool aligned() const { return Aligned({upper, lower}); }
-  template <int count>
-  __device__ void Read(int64_t i, float (&x)[count]) const {
-    uint32_t high[count], low[count];
-    LoadBits(upper + i, high);
-    LoadBits(lower + i, low);
-#pragma unroll
-    for (int j = 0; j < count; ++j) x[j] = __uint_as_float(high[j] << 16 | low[j]);
-  }
-  template <int count>
-  __device__ void Write(int64_t i, const float (&x)[count]) const {
-    uint32_t high[count], low[count];
-#pragma unroll
-    for (int j = 0; j < count; ++j) {
-      low[j] = __float_as_uint(x[j]);
-      high[j] = low[j] >> 16;
-    }
-    StoreBits(upper + i, high);
-    StoreBits(lower + i, low);
-  }
-};
-
-template <bool cautious, typename P, typename M>
-struct Adam {
-  P p;
-  const float* g;
-  M *m, *v;
-  const float* rates;
-  float beta1, beta2, rest1, rest2;
-
-  float step_size, decay, eps;
-  __device__ void Begin(int64_t /*matrix*/) {
-    step_size = rates[0];
-    decay = rates[1];
-    eps = rates[2];
-  }
-  template <int count>
-  __device__ void Run(int64_t i) const {
-    float grad[count], new_m[count], new_v[count], weight[count];
-    Load(g + i, grad);
-    Load(m + i, new_m);
-    Load(v + i, new_v);
-    p.Read(i, weight);
-#pragma unroll
-    for (int j = 0; j < count; ++j) {
-      const float gj = RoundLike(grad[j], static_cast<const typename P::Gradient*>(nullptr));
-      new_m[j] = __fmaf_rn(beta1, new_m[j], __fmul_rn(rest1, gj));
-      new_v[j] = __fmaf_rn(beta2, new_v[j], __fmul_rn(rest2, __fmul_rn(gj, gj)));
-      const float ratio = __fdiv_rn(new_m[j], __fadd_rn(__fsqrt_rn(new_v[j]), eps));
-      if constexpr (cautious) {
-        float update = __fmul_rn(step_size, ratio);
-        if (__fmul_rn(update, weight[j]) > 0) update = __fmaf_rn(weight[j], decay, update);
-        weight[j] = __fsub_rn(weight[j], update);
-      } else {
-        weight[j] = __fmaf_rn(-step_size, ratio, __fmul_rn(weight[j], decay));
-      }
-    }
-    p.Write(i, weight);
-    Store(m + i, new_m);
-    Store(v + i, new_v);
-  }
-};
 
 // G: what g is rounded to.
 template <typename G, typename M>
@@ -182,36 +97,6 @@ struct Matrix {
     Store(p + i, weight);
   }
 };
-
-template <bool cautious, typename P, typename M>
-void LaunchAdam(const AdamArgs& args, CudaQueue& queue) {
-  Adam<cautious, P, M> op{.p = P(args)};
-  op.g = args.g.f32();
-  op.m = static_cast<M*>(args.m.data());
-  op.v = static_cast<M*>(args.v.data());
-  op.rates = args.rates.f32();
-  op.beta1 = args.beta1;
-  op.beta2 = args.beta2;
-  op.rest1 = 1.0f - args.beta1;
-  op.rest2 = 1.0f - args.beta2;
-  LaunchElementwise("AdamUpdate", op, 1, args.p.size(), args.guard,
-                    op.p.aligned() && Aligned({op.g, op.m, op.v}), queue);
-}
-
-template <bool cautious>
-void LaunchAdamOfTypes(const AdamArgs& args, CudaQueue& queue) {
-  const bool moments_f32 = args.m.dtype() == DType::kF32;
-  if (!args.mantissa.empty()) {
-    moments_f32 ? LaunchAdam<cautious, Halves, float>(args, queue)
-                : LaunchAdam<cautious, Halves, BF16>(args, queue);
-  } else if (args.p.dtype() == DType::kF32) {
-    moments_f32 ? LaunchAdam<cautious, Whole<float>, float>(args, queue)
-                : LaunchAdam<cautious, Whole<float>, BF16>(args, queue);
-  } else {
-    moments_f32 ? LaunchAdam<cautious, Whole<BF16>, float>(args, queue)
-                : LaunchAdam<cautious, Whole<BF16>, BF16>(args, queue);
-  }
-}
 
 template <typename G, typename M>
 void LaunchMomentum(const MomentumArgs& args, CudaQueue& queue) {
@@ -306,8 +191,11 @@ __global__ void DivideByNorm(const BF16* u, int64_t n, bool vectors, const float
 class CudaOptimizerOps : public OptimizerOps {
  public:
   void AdamUpdate(const AdamArgs& args, Queue& queue) const override {
-    args.cautious ? LaunchAdamOfTypes<true>(args, Cuda(queue))
-                  : LaunchAdamOfTypes<false>(args, Cuda(queue));
+    cuda::AdamUpdate(args, Cuda(queue));
+  }
+
+  void AdamFlat(const AdamFlatArgs& args, Queue& queue) const override {
+    cuda::AdamFlat(args, Cuda(queue));
   }
 
   void MomentumUpdate(const MomentumArgs& args, Queue& queue) const override {

@@ -1,5 +1,5 @@
 // The ops of the rule "anvil" on CUDA against the CPU's: momentum on two rails, the norm from a
-// Gram matrix, decay by a gate.
+// Gram matrix, decay by a gate. And Adam of many parameters.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -130,6 +130,112 @@ TEST_F(AnvilTest, AN_12_AN_13_DecayGate) {
     ExpectSameBits(p, "p");
     ExpectSameBits(halves, "mantissa");
     EXPECT_EQ(Bytes(p.cuda.At(1)), frozen);
+  }
+}
+
+// More parameters than a launch takes, of sizes that align nothing; every third is inactive.
+class FlatTest : public CudaTest {
+ protected:
+  FlatTest() {
+    for (int64_t i = 0; i < 40; ++i) sizes_.push_back(i == 20 ? 70001 : 1 + 37 * i % 300);
+  }
+  void Make(DType weights, DType moments, bool cautious) {
+    int64_t total = 0;
+    std::vector<double> table;
+    p_.clear();
+    for (size_t i = 0; i < sizes_.size(); ++i) {
+      const double k = static_cast<double>(i % 5);
+      total += sizes_[i];
+      p_.push_back(Normal(weights, {sizes_[i]}));
+      for (double x : {0.01 * (k + 1), cautious ? 0.002 * k : 1 - 0.001 * k, 1e-8, 0.9 - 0.05 * k,
+                       0.99 - 0.01 * k, i % 3 == 2 ? 0.0 : 1.0}) {
+        table.push_back(x);
+      }
+    }
+    g_ = Normal(DType::kF32, {total});
+    m_ = Normal(moments, {total}, 0.1);
+    v_ = Uniform(moments, {total}, 0.0, 1.0);
+    rates_ = Of(DType::kF32, {static_cast<int64_t>(sizes_.size()), 6}, table);
+  }
+  AdamFlatArgs Args(Side side, bool cautious) const {
+    AdamFlatArgs args{.p = {},
+                      .g = g_.on(side),
+                      .m = m_.on(side),
+                      .v = v_.on(side),
+                      .rates = rates_.on(side),
+                      .cautious = cautious};
+    for (const Twin& p : p_) args.p.push_back(p.on(side));
+    return args;
+  }
+
+  std::vector<int64_t> sizes_;
+  std::vector<Twin> p_;
+  Twin g_, m_, v_, rates_;
+};
+
+TEST_F(FlatTest, AN_18_MatchesTheCpu) {
+  for (DType weights : {DType::kF32, DType::kBF16}) {
+    for (DType moments : {DType::kF32, DType::kBF16}) {
+      for (bool cautious : {false, true}) {
+        Make(weights, moments, cautious);
+        const std::vector<uint8_t> inactive = Bytes(p_[2].cuda), active = Bytes(p_[3].cuda);
+        Both([&](Side side, Queue& queue) { AdamFlat(Args(side, cautious), queue); });
+        // As one AdamUpdate.
+        const double weight = weights == DType::kF32 ? 1e-6 : kNeighbour;
+        const double moment = moments == DType::kF32 ? 1e-6 : kNeighbour;
+        for (const Twin& p : p_) ExpectClose(p, weight, 0, "p");
+        ExpectClose(m_, moment, 0, "m");
+        ExpectClose(v_, moment, 0, "v");
+        EXPECT_EQ(Bytes(p_[2].cuda), inactive);
+        EXPECT_NE(Bytes(p_[3].cuda), active);
+      }
+    }
+  }
+}
+
+TEST_F(FlatTest, IsAdamUpdateOfEachBitForBit) {
+  Make(DType::kBF16, DType::kF32, true);
+  std::vector<std::vector<uint8_t>> each;
+  const std::vector<double> table = OnHost(rates_.cuda), m = OnHost(m_.cuda), v = OnHost(v_.cuda);
+  int64_t begin = 0;
+  for (size_t i = 0; i < sizes_.size(); ++i) {
+    const Twin p = Zeros(DType::kBF16, {sizes_[i]});
+    Set(p.cuda, OnHost(p_[i].cuda));
+    const auto part = [&](const std::vector<double>& all) {
+      return Of(DType::kF32, {sizes_[i]}, {all.begin() + begin, all.begin() + begin + sizes_[i]})
+          .cuda;
+    };
+    if (table[6 * i + 5] != 0) {
+      AdamUpdate({.p = p.cuda,
+                  .g = g_.cuda.Slice(begin, sizes_[i]),
+                  .m = part(m),
+                  .v = part(v),
+                  .rates = rates_.cuda.At(static_cast<int64_t>(i)).Slice(0, 3),
+                  .beta1 = static_cast<float>(table[6 * i + 3]),
+                  .beta2 = static_cast<float>(table[6 * i + 4]),
+                  .cautious = true},
+                 cuda());
+      cuda().Synchronize();
+    }
+    each.push_back(Bytes(p.cuda));
+    begin += sizes_[i];
+  }
+  AdamFlat(Args(Side::kCuda, true), cuda());
+  cuda().Synchronize();
+  for (size_t i = 0; i < sizes_.size(); ++i) EXPECT_EQ(Bytes(p_[i].cuda), each[i]) << i;
+}
+
+TEST_F(FlatTest, ZeroGuardChangesNothing) {
+  for (int32_t on : {0, 1}) {
+    Make(DType::kF32, DType::kF32, true);
+    const std::vector<uint8_t> p = Bytes(p_[0].cuda), m = Bytes(m_.cuda), v = Bytes(v_.cuda);
+    AdamFlatArgs args = Args(Side::kCuda, true);
+    args.guard = Ints({1}, on, on + 1).cuda;
+    AdamFlat(args, cuda());
+    cuda().Synchronize();
+    EXPECT_EQ(Bytes(p_[0].cuda) == p, on == 0);
+    EXPECT_EQ(Bytes(m_.cuda) == m, on == 0);
+    EXPECT_EQ(Bytes(v_.cuda) == v, on == 0);
   }
 }
 

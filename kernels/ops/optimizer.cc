@@ -46,6 +46,29 @@ void AdamUpdate(const AdamArgs& args, Queue& queue) {
   queue.ops().optimizer->AdamUpdate(args, queue);
 }
 
+void AdamFlat(const AdamFlatArgs& args, Queue& queue) {
+  constexpr char kOp[] = "AdamFlat";
+  CHECK(!args.p.empty()) << kOp << ": no parameter";
+  int64_t elements = 0;
+  for (const Tensor& p : args.p) {
+    CHECK(IsFloat(p) && p.rank() == 1 && p.dtype() == args.p[0].dtype())
+        << kOp << ": p " << p << " beside " << args.p[0];
+    elements += p.size();
+  }
+  CHECK(args.g.dtype() == DType::kF32 && args.g.rank() == 1) << kOp << ": g " << args.g;
+  CHECK_EQ(args.g.size(), elements) << kOp << ": " << args.p.size() << " parameters with "
+                                    << elements << " elements, g " << args.g;
+  CHECK(IsFloat(args.m) && args.m.dtype() == args.v.dtype())
+      << kOp << ": m " << args.m << ", v " << args.v;
+  CheckElements(kOp, "m", args.m, args.g);
+  CheckElements(kOp, "v", args.v, args.g);
+  CHECK(args.rates.dtype() == DType::kF32 && args.rates.rank() == 2 &&
+        args.rates.dim(0) == static_cast<int64_t>(args.p.size()) && args.rates.dim(1) == 6)
+      << kOp << ": rates " << args.rates << " of " << args.p.size() << " parameters";
+  CheckGuard(kOp, args.guard);
+  queue.ops().optimizer->AdamFlat(args, queue);
+}
+
 void MomentumUpdate(const MomentumArgs& args, Queue& queue) {
   constexpr char kOp[] = "MomentumUpdate";
   const auto& [g, m, mu, guard, u, gradient] = args;

@@ -7,6 +7,8 @@
 #ifndef KERNELS_OPS_OPTIMIZER_H_
 #define KERNELS_OPS_OPTIMIZER_H_
 
+#include <vector>
+
 #include "kernels/queue.h"
 #include "kernels/tensor.h"
 
@@ -39,6 +41,20 @@ struct AdamArgs {
 // In f32, rounding m, v and p once each; the update uses the unrounded new m and v.
 // Elementwise: bits do not depend on how n is cut into chunks.
 void AdamUpdate(const AdamArgs& args, Queue& queue);
+
+// Adam of several parameters in one call, each with rates of its own. Their gradients and moments
+// lie one after the other, in the order of `p`.
+struct AdamFlatArgs {
+  std::vector<Tensor> p;  // f32 or bf16 [n_i], all of one dtype, at least one
+  Tensor g, m, v;         // [sum of n_i], otherwise as AdamArgs::g, m, v
+  // f32 [parameters, 6]: step_size, decay, eps, beta1, beta2, active. A parameter with active 0
+  // keeps weight and moments, whatever is in g.
+  Tensor rates;
+  Tensor guard = {};  // i32 [1] or empty: see the top
+  bool cautious = false;
+};
+// Each element as AdamUpdate with the same rates: the same bits.
+void AdamFlat(const AdamFlatArgs& args, Queue& queue);
 
 // Nesterov momentum as an average: m <- m + (1 - mu)(g - m);  u = g + mu (m - g).
 //
@@ -143,6 +159,7 @@ class OptimizerOps {
  public:
   virtual ~OptimizerOps() = default;
   virtual void AdamUpdate(const AdamArgs& args, Queue& queue) const = 0;
+  virtual void AdamFlat(const AdamFlatArgs& args, Queue& queue) const = 0;
   virtual void MomentumUpdate(const MomentumArgs& args, Queue& queue) const = 0;
   virtual void NormalizeFrobenius(Tensor u, float scale, float eps, Tensor x,
                                   Queue& queue) const = 0;

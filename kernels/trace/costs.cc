@@ -280,6 +280,14 @@ OpCost AdamUpdateCost(const AdamArgs& args) {
                         2 * Bytes(args.mantissa) + Bytes(args.rates));
 }
 
+OpCost AdamFlatCost(const AdamFlatArgs& args) {
+  double weights = 0;
+  for (const Tensor& p : args.p) weights += Bytes(p);
+  return MemoryCost(
+      OpPhase::kOptimizer, Text(args.g),
+      2 * weights + Bytes(args.g) + 2 * Bytes(args.m) + 2 * Bytes(args.v) + Bytes(args.rates));
+}
+
 OpCost MomentumUpdateCost(const Tensor& g, const Tensor& m, const Tensor& u) {
   return MemoryCost(OpPhase::kOptimizer, Text(g), Bytes(g) + 2 * Bytes(m) + Bytes(u));
 }

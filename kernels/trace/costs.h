@@ -91,6 +91,7 @@ OpCost MixNormCost(const Tensor& x, const Tensor& saved, const Tensor& scalars,
 OpCost MixNormGradCost(const MixNormGradArgs& args);
 
 OpCost AdamUpdateCost(const AdamArgs& args);
+OpCost AdamFlatCost(const AdamFlatArgs& args);
 OpCost MomentumUpdateCost(const Tensor& g, const Tensor& m, const Tensor& u);
 OpCost NormalizeFrobeniusCost(const Tensor& u);
 OpCost TwinRailUpdateCost(const TwinRailArgs& args);

@@ -283,6 +283,12 @@ TEST(Costs, OptimizerAndElementwise) {
   EXPECT_EQ(AdamUpdateCost(adam).phase, OpPhase::kOptimizer);
   adam.mantissa = Bf16({10});  // of two bytes an element
   EXPECT_EQ(AdamUpdateCost(adam).bytes, 10 * (2 * 2 + 4 + 2 * 2 + 2 * 2 + 2 * 2) + 12);
+  AdamFlatArgs flat;
+  flat.p = {Bf16({3}), Bf16({7})};
+  flat.g = flat.m = flat.v = F32({10});
+  flat.rates = F32({2, 6});
+  EXPECT_EQ(AdamFlatCost(flat).bytes, 10 * (2 * 2 + 4 + 2 * 4 + 2 * 4) + 48);
+  EXPECT_EQ(AdamFlatCost(flat).phase, OpPhase::kOptimizer);
   EXPECT_EQ(MomentumUpdateCost(F32({10}), F32({10}), Bf16({10})).bytes, 10 * (4 + 8 + 2));
   EXPECT_EQ(NormalizeFrobeniusCost(Bf16({2, 4, 5})).bytes, 2 * 2 * 40);
   SecondMomentArgs moment;

@@ -185,6 +185,9 @@ struct OpTrace::Tables {
     void AdamUpdate(const AdamArgs& args, Queue& queue) const override {
       trace.Note("AdamUpdate", AdamUpdateCost(args), queue, [&] { inner.AdamUpdate(args, queue); });
     }
+    void AdamFlat(const AdamFlatArgs& args, Queue& queue) const override {
+      trace.Note("AdamFlat", AdamFlatCost(args), queue, [&] { inner.AdamFlat(args, queue); });
+    }
     void MomentumUpdate(const MomentumArgs& args, Queue& queue) const override {
       trace.Note("MomentumUpdate", MomentumUpdateCost(args.g, args.m, args.u), queue,
                  [&] { inner.MomentumUpdate(args, queue); });

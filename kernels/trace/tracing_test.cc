@@ -210,6 +210,9 @@ TEST_F(Tracing, OptimizerFamily) {
   adam.v = flat(v);
   adam.rates = adam_rates;
   AdamUpdate(adam, *queue_);
+  const HostTensor flat_rates(DType::kF32, {1, 6});
+  AdamFlat({.p = {flat(p)}, .g = flat(g), .m = flat(m), .v = flat(v), .rates = flat_rates},
+           *queue_);
   MomentumUpdate({.g = flat(g), .m = flat(m), .mu = rates.get().Slice(0, 1), .u = flat(u)},
                  *queue_);
   NormalizeFrobenius(u, 1.0f, 1e-7f, u, *queue_);
@@ -228,10 +231,11 @@ TEST_F(Tracing, OptimizerFamily) {
                  *queue_);
   const HostTensor gram(DType::kBF16, {2, 4, 4});
   NormalizeByGram({.u = u, .gram = gram, .x = u, .eps = 1e-6f}, *queue_);
-  EXPECT_EQ(Names(trace_.Take()),
-            (std::vector<std::string>{"AdamUpdate", "MomentumUpdate", "NormalizeFrobenius",
-                                      "NormalizeBySecondMoment", "MatrixUpdate",
-                                      "SplitMatrixUpdate", "TwinRailUpdate", "NormalizeByGram"}));
+  EXPECT_EQ(
+      Names(trace_.Take()),
+      (std::vector<std::string>{"AdamUpdate", "AdamFlat", "MomentumUpdate", "NormalizeFrobenius",
+                                "NormalizeBySecondMoment", "MatrixUpdate", "SplitMatrixUpdate",
+                                "TwinRailUpdate", "NormalizeByGram"}));
 }
 
 TEST_F(Tracing, EmbeddingAndHeadFamilies) {

@@ -80,6 +80,7 @@ void ChangeOptimizer(optim::OptimizerConfig* config) {
                         "smear_gate", "skip_gate", "ve_gate_bank", "attn_gate_bank",
                         "x0_lambdas", "mlp"};
   config->orthogonalizer = "anvil_cascade";
+  config->flat_replicated = true;
 }
 
 void ChangeSchedules(sched::Schedules* schedules) {

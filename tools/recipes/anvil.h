@@ -14,15 +14,16 @@ namespace tools {
 // weights (one bank's are twice as wide, and zero for O); twin-rail momentum, the whitening
 // cascade, lanes, decay by the slow rail's sign, frozen matrices and the rates of all labels that
 // the model has; the value embeddings' slower cadence from step 336 on, and that only such of their
-// rows move between ranks as are read; MLPs of 2816; the order of the step, and gathers of the
-// banks that the next step waits for; four unequal stages and an extension with batches, windows,
-// rates, momentum and loss weights of their own; the step at which head and embedding part.
+// rows move between ranks as are read; MLPs of 2816; the order of the step, gathers of the banks
+// that the next step waits for, and one all-reduce of each dtype for all replicated labels; four
+// unequal stages and an extension with batches, windows, rates, momentum and loss weights of their
+// own; the step at which head and embedding part.
 //
 // Not taken, being the later model's: its layer table (layers without attention or MLP, narrow
 // heads, MUDD, a second MLP), the n-gram table, sampled softmax and prefix loss, per-stage caps on
 // documents, attention scales of their own. The value embeddings' gradients travel as f32, not
-// fp16. Each replicated label has an all-reduce of its own. So neither its step time nor its loss
-// is to be expected, and no run of this recipe at full size has been made.
+// fp16. So neither its step time nor its loss is to be expected, and no run of this recipe at full
+// size has been made.
 absl::StatusOr<Recipe> Anvil(int64_t vocab_size);
 
 // The same layers, rules and schedules at a size that two CPU cores train in about a minute.

@@ -170,6 +170,48 @@ TEST_P(SpiedTrain, NoPaddingReachesANormOrAStatistic) {
   EXPECT_TRUE(matrices);
 }
 
+// What a gather brings is not there until it was waited for, however long ago it was launched.
+class LateGathers : public SpyCommunicator {
+ public:
+  using SpyCommunicator::SpyCommunicator;
+  comm::Future AllGather(absl::string_view label, Tensor in, Tensor out, Queue& queue) override {
+    const auto late = std::make_shared<std::vector<char>>(out.bytes());
+    const auto future = std::make_shared<comm::Future>(SpyCommunicator::AllGather(
+        label, in, Tensor(late->data(), out.dtype(), {out.size()}, out.device()), queue));
+    return comm::Future([future, late, out](Queue& waiting) {
+      const absl::Status status = future->Wait(waiting);
+      if (status.ok()) std::memcpy(out.data(), late->data(), late->size());
+      return status;
+    });
+  }
+};
+
+// Gathers of Anvil's banks are in flight between its steps: no forward, validation, check or
+// checkpoint may read the weights that they will replace.
+TEST(SpiedAnvil, AN_28_NobodyReadsWeightsThatAreOnTheirWay) {
+  TrainConfig config = TestConfig(FreshFolder("late_gathers"), 6, {}, "anvil");
+  config.deterministic = false;
+  config.world_size = 3;
+  config.recipe.schedules.validation.every = 2;
+  config.checkpoint_every = 3;
+  config.out_dir = fs::path(config.metrics).parent_path() / "out";
+  const auto outcome = [&config](const MakeSpy& make_spy) {
+    fs::remove_all(config.checkpoint_root());
+    RunSpied(config, make_spy);
+    std::vector<std::string> all = LossesOf(config.metrics);
+    for (const char* step : {"/step-00000003", "/step-00000006"}) {
+      for (const char* file : {"/model.safetensors", "/optimizer.safetensors"}) {
+        all.push_back(*ReadFile(config.checkpoint_root() + step + file));
+      }
+    }
+    return all;
+  };
+  const std::vector<std::string> plain =
+      outcome([](auto& inner) { return std::make_unique<SpyCommunicator>(inner); });
+  EXPECT_EQ(plain.size(), 6u + 4u + 4u);  // steps, validations, files
+  EXPECT_TRUE(outcome([](auto& inner) { return std::make_unique<LateGathers>(inner); }) == plain);
+}
+
 // The sums of gradients over all ranks, by label: those of the step's buffers, and those that wait
 // for the next step and that the checkpoint asks for.
 using Sums = std::map<std::string, std::vector<std::vector<float>>>;  // by rank
