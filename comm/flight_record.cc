@@ -132,8 +132,8 @@ absl::StatusOr<Progress> ParseProgress(absl::string_view text) {
     if (std::exchange(first, false)) {
       const std::vector<absl::string_view> words = absl::StrSplit(line, ' ');
       if (words.size() != 3 || words[0] != kProgress ||
-          !absl::SimpleAtoi(words[1], &progress.rank) ||
-          !absl::SimpleAtoi(words[2], &progress.started)) {
+          !absl::SimpleAtoi(words[1], &progress.rank) || progress.rank < 0 ||
+          !absl::SimpleAtoi(words[2], &progress.started) || progress.started < 0) {
         return bad();
       }
       continue;
@@ -143,7 +143,8 @@ absl::StatusOr<Progress> ParseProgress(absl::string_view text) {
     int64_t started = 0, finished = 0;
     if (words.size() != 5 || !absl::SimpleAtoi(words[0], &call.number) ||
         !absl::SimpleAtoi(words[1], &call.bytes) || !absl::SimpleAtoi(words[2], &started) ||
-        !absl::SimpleAtoi(words[3], &finished)) {
+        !absl::SimpleAtoi(words[3], &finished) || call.number < 0 ||
+        call.number >= progress.started || call.bytes < 0 || started < 0 || finished < -1) {
       return bad();
     }
     call.call = std::string(words[4]);

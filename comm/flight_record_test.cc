@@ -120,8 +120,12 @@ TEST(Progress, TextHasABound) {
 }
 
 TEST(Progress, OtherTextsAreRefused) {
-  for (const char* text : {"", "progress-1 2", "progress-2 0 0\n", "progress-1 0 1\n0 1 2 3\n",
-                           "progress-1 0 1\n0 1 2 x call\n", "GET / HTTP/1.1"}) {
+  for (const char* text :
+       {"", "progress-1 2", "progress-2 0 0\n", "progress-1 0 1\n0 1 2 3\n",
+        "progress-1 0 1\n0 1 2 x call\n", "GET / HTTP/1.1", "progress-1 1 -2\n",
+        "progress-1 -1 2\n", "progress-1 1 2\n2 8 3 4 call\n", "progress-1 1 2\n-1 8 3 4 call\n",
+        "progress-1 1 2\n1 -8 3 4 call\n", "progress-1 1 2\n1 8 -3 4 call\n",
+        "progress-1 1 2\n1 8 3 -2 call\n", "progress-1 1 2\n1 8 3 4 call\n1 8 3 4 call\n"}) {
     EXPECT_EQ(ParseProgress(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
   }
 }
