@@ -38,11 +38,11 @@ class RowReads {
 // All such tables of an optimizer; they have one number of rows and one cadence.
 class SparseTables {
  public:
-  // What one of them is made of. `row`: of the param table.
   struct Table {
     int number;  // its buffer's in the step's layout
     ShardedBuffer* buffer;
   };
+  // `row`: one of their rows of the param table, for the cadence.
   // Plans its memory in `plan`: for each table two stages as large as itself in f32, since nothing
   // bounds how many rows a cycle reads. Buffers, `comm` and `reads` outlive the object.
   SparseTables(const ParamRow& row, const std::vector<Table>& tables, comm::Communicator& comm,
