@@ -7,32 +7,15 @@
 #include "kernels/testing/testing.h"
 #include "optim/sharded_optimizer.h"
 #include "optim/toy.h"
+#include "optim/toy_run.h"
 
 namespace optim {
 namespace {
 
 using Weights = std::vector<std::vector<double>>;
 
-struct Snapshot {
-  Weights weights;
-  OptimizerState state;
-};
-
 Snapshot Continue(int ranks, const Snapshot* from, int begin, int end) {
-  std::vector<Snapshot> snapshots(ranks);
-  comm::RunRanks(ranks, [&](comm::Communicator& comm, kernels::Queue& queue) {
-    ToyRank rank(ToyConfigB(), ToySpecs(), comm, true);
-    if (from != nullptr) {
-      const absl::Status loaded = rank.optimizer->LoadState(from->state, queue);
-      ASSERT_TRUE(loaded.ok()) << loaded;
-      rank.toy.SetWeights(from->weights);
-    }
-    ASSERT_TRUE(rank.Train(begin, end, queue).ok());
-    auto state = rank.optimizer->GatherState(queue);
-    ASSERT_TRUE(state.ok()) << state.status();
-    snapshots[comm.rank()] = {rank.toy.Weights(), *std::move(state)};
-  });
-  return snapshots[ranks - 1];
+  return ContinueToy(ToyConfigB(), ToySpecs(), ranks, true, from, begin, end);
 }
 
 bool HasPending(const OptimizerState& state, const std::string& name) {

@@ -12,6 +12,7 @@
 #include "optim/record_m.h"
 #include "optim/sharded_optimizer.h"
 #include "optim/toy.h"
+#include "optim/toy_run.h"
 
 namespace optim {
 namespace {
@@ -121,27 +122,9 @@ OptimizerConfig Config(int64_t from_step) {
   return config;
 }
 
-struct Snapshot {
-  Weights weights;
-  OptimizerState state;
-};
-
 Snapshot Continue(int64_t from_step, int ranks, bool deterministic, const Snapshot* from, int begin,
                   int end) {
-  std::vector<Snapshot> snapshots(ranks);
-  comm::RunRanks(ranks, [&](comm::Communicator& comm, kernels::Queue& queue) {
-    ToyRank rank(Config(from_step), Specs(), comm, deterministic);
-    if (from != nullptr) {
-      const absl::Status loaded = rank.optimizer->LoadState(from->state, queue);
-      ASSERT_TRUE(loaded.ok()) << loaded;
-      rank.toy.SetWeights(from->weights);
-    }
-    ASSERT_TRUE(rank.Train(begin, end, queue).ok());
-    auto state = rank.optimizer->GatherState(queue);
-    ASSERT_TRUE(state.ok()) << state.status();
-    snapshots[comm.rank()] = {rank.toy.Weights(), *std::move(state)};
-  });
-  return snapshots[ranks - 1];
+  return ContinueToy(Config(from_step), Specs(), ranks, deterministic, from, begin, end);
 }
 
 // An event, and whether it is one of the later cadence.

@@ -6,6 +6,7 @@
 #include "gtest/gtest.h"
 #include "optim/sharded_optimizer.h"
 #include "optim/toy.h"
+#include "optim/toy_run.h"
 
 namespace optim {
 namespace {
@@ -13,28 +14,10 @@ namespace {
 using Weights = std::vector<std::vector<double>>;
 
 // Trains steps begin to end from given weights and state, and hands both back.
-struct Snapshot {
-  Weights weights;
-  OptimizerState state;
-};
-
 Snapshot Continue(int ranks, Grouping grouping, const Snapshot* from, int begin, int end) {
   OptimizerConfig config = ToyConfig();
   config.grouping = grouping;
-  std::vector<Snapshot> snapshots(ranks);
-  comm::RunRanks(ranks, [&](comm::Communicator& comm, kernels::Queue& queue) {
-    ToyRank rank(config, ToySpecs(), comm, true);
-    if (from != nullptr) {
-      const absl::Status loaded = rank.optimizer->LoadState(from->state, queue);
-      ASSERT_TRUE(loaded.ok()) << loaded;
-      rank.toy.SetWeights(from->weights);
-    }
-    ASSERT_TRUE(rank.Train(begin, end, queue).ok());
-    auto state = rank.optimizer->GatherState(queue);
-    ASSERT_TRUE(state.ok()) << state.status();
-    snapshots[comm.rank()] = {rank.toy.Weights(), *std::move(state)};
-  });
-  return snapshots[ranks - 1];
+  return ContinueToy(config, ToySpecs(), ranks, true, from, begin, end);
 }
 
 void ExpectSameState(const OptimizerState& a, const OptimizerState& b) {

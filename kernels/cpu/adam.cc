@@ -16,9 +16,6 @@ namespace HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
-HWY_INLINE VF RoundLike(DF, VF v, const float*) { return v; }
-HWY_INLINE VF RoundLike(DF d, VF v, const BF16*) { return RoundVecToBF16(d, v); }
-
 // Where Adam finds its weights.
 template <typename P>
 struct Whole {

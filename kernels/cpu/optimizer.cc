@@ -25,9 +25,6 @@ namespace HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
-HWY_INLINE VF RoundLike(DF, VF v, const float*) { return v; }
-HWY_INLINE VF RoundLike(DF d, VF v, const BF16*) { return RoundVecToBF16(d, v); }
-
 // G: what g is rounded to.
 template <typename G, typename M>
 void MomentumTyped(const MomentumArgs& args, int64_t begin, int64_t size) {

@@ -59,6 +59,10 @@ HWY_INLINE VF RoundVecToBF16(DF d, VF v) {
   return hn::IfThenElse(hn::IsNaN(v), v, cut);
 }
 
+// v rounded to the pointer's type and back.
+HWY_INLINE VF RoundLike(DF, VF v, const float*) { return v; }
+HWY_INLINE VF RoundLike(DF d, VF v, const BF16*) { return RoundVecToBF16(d, v); }
+
 // The first n < Lanes(d) elements; the other lanes are 0.
 template <typename T>
 HWY_INLINE VF LoadPart(DF d, const T* HWY_RESTRICT p, int64_t n) {
