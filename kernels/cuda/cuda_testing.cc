@@ -22,12 +22,16 @@ std::vector<uint8_t> Encode(DType dtype, const std::vector<double>& values) {
     const BF16 bf16 = ToBF16(f);
     const int32_t i32 = static_cast<int32_t>(values[i]);
     const int64_t i64 = static_cast<int64_t>(values[i]);
+    const uint16_t u16 = static_cast<uint16_t>(i32);
     switch (dtype) {
       case DType::kF32:
         std::memcpy(at, &f, sizeof(f));
         break;
       case DType::kBF16:
         std::memcpy(at, &bf16, sizeof(bf16));
+        break;
+      case DType::kU16:
+        std::memcpy(at, &u16, sizeof(u16));
         break;
       case DType::kI32:
         std::memcpy(at, &i32, sizeof(i32));
