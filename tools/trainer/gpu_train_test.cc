@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "kernels/dtype.h"
 #include "tools/checkpoint/checkpoint.h"
 #include "tools/trainer/exit_code.h"
 #include "tools/trainer/test_run.h"
@@ -110,8 +111,9 @@ TEST_P(GpuRecord, ResumedRunIsTheSameRun) {
   EXPECT_TRUE(resumed.weights == whole.weights);
 }
 
-// Weights with a NaN in the embedding of byte 255, and a training text that has that byte only
-// after the first steps; the validation text has none.
+// Weights that are all finite and give a loss that is not wherever byte 255 is read (its value
+// embeddings are as large as bf16 goes, and scalars multiply them by 16), and a training text that
+// has that byte only after the first steps; the validation text has none.
 std::string PoisonLaterSteps(const TrainConfig& config, const std::string& folder) {
   std::vector<uint16_t> tokens = SyntheticTokens(8192, 3);
   for (uint16_t& token : tokens) {
@@ -128,8 +130,22 @@ std::string PoisonLaterSteps(const TrainConfig& config, const std::string& folde
   init.save_init = folder + "/init.safetensors";
   CHECK(RunTraining(init).status.ok());
   SafetensorsFile file = *ReadSafetensors(init.save_init);
-  const int64_t row_bytes = config.recipe.model.dim * 2;
-  std::memcpy(file.tensors.at("embed.weight").bytes.data() + 255 * row_bytes, "\xc0\x7f", 2);
+  const auto set = [](HostTensor* tensor, int64_t begin, int64_t end, uint32_t f32) {
+    const size_t width = kernels::SizeOf(tensor->dtype);
+    const char* upper = reinterpret_cast<const char*>(&f32) + sizeof(f32) - width;
+    for (int64_t i = begin; i < end; ++i) {
+      std::memcpy(tensor->bytes.data() + i * width, upper, width);
+    }
+  };
+  int changed = 0;
+  for (auto& [name, tensor] : file.tensors) {
+    const int64_t cols = tensor.shape.back();
+    const bool embeds = absl::StartsWith(name, "value_embeds"), scales = name == "scalars";
+    if (embeds) set(&tensor, 255 * cols, 256 * cols, 0x7f780000);
+    if (scales) set(&tensor, 0, cols, 0x41800000);
+    changed += embeds || scales;
+  }
+  CHECK_GE(changed, 2) << "these weights have other names";
   const std::string poisoned = folder + "/poisoned.safetensors";
   CHECK(WriteSafetensors(poisoned, file).ok());
   return poisoned;
