@@ -90,6 +90,10 @@ absl::Status DeterministicReduceScatter(Communicator& comm, absl::string_view la
   CHECK_GE(scratch.size(), DeterministicScratchElements(slots, ranks)) << label;
   const std::vector<int> firsts =
       SumSubtrees(slots, SlotsOfRank(slots, ranks, comm.rank()), leaves, queue);
+  if (ranks == 1) {  // its one subtree is the whole tree
+    kernels::Copy(leaves[firsts[0]].Reshape({-1}).Slice(0, total), out.Reshape({-1}), queue);
+    return absl::OkStatus();
+  }
   const int64_t most = MaxSubtrees(slots, ranks);
   const Tensor flat = scratch.Reshape({-1});
   const Tensor mine = flat.Slice(0, most * kPieceElements);
