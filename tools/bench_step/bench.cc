@@ -124,8 +124,12 @@ absl::StatusOr<Configured> Prepare(const BenchOptions& options, const Device& de
   if (absl::IsNotFound(configured.status()) && flags.train_files.empty()) {
     ABSL_ASSIGN_OR_RETURN(const Recipe recipe, FindRecipe(flags.record, flags.preset,
                                                           PaddedVocab(data::kGpt2Vocabulary)));
-    const int64_t batch_tokens =
-        flags.batch_tokens > 0 ? flags.batch_tokens : recipe.schedules.batch.stages.back().tokens;
+    int64_t batch_tokens = flags.batch_tokens;
+    if (batch_tokens == 0) {  // of the largest stage, which need not be the last
+      for (const auto& stage : recipe.schedules.batch.stages) {
+        batch_tokens = std::max<int64_t>(batch_tokens, stage.tokens);
+      }
+    }
     ABSL_RETURN_IF_ERROR(WriteSyntheticShards(folder, flags.steps, batch_tokens, &flags));
     configured = Configure(flags);
     if (configured.ok()) absl::StrAppend(&configured->notes, "\nsynthetic tokens");
