@@ -6,12 +6,13 @@
 // and writes all of dw (309 MB at V 50,304, D 768: 72 us).
 //
 // In fp8, per chunk of R rows:
-//   x8 [R, D], x8t [D, R]     logits [R, V] = x8 w8^T     g8 [R, V], g8t [V, R]
-//   dx = g8 w8t^T             dw += g8t x8t^T
-// and w8 [V, D], w8t [D, V] once a call.
+//   x8 [R, D], x8t [D, R]     logits [R, V] = x8 w8^T     g8 [R, V]
+//   dx = g8 w8t^T             dw += g8^T x8t^T
+// and w8 [V, D], w8t [D, V] once a call. dw is one kernel on Hopper (fp8_grad_gemm.h); elsewhere the
+// library's product, which wants g8t [V, R], a copy.
 //
 // Of a transposed w, which lies [D, V], w8t is the quantised copy and w8 its transpose; both come
-// from the same single pass over w. And dw [D, V] += x8t g8t^T.
+// from the same single pass over w. And dw [D, V] += x8t g8.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -19,6 +20,7 @@
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/cuda_queue.h"
 #include "kernels/cuda/fp8_cast.h"
+#include "kernels/cuda/fp8_grad_gemm.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/softcap_loss.h"
 #include "third_party/absl_compat/check.h"
@@ -39,11 +41,16 @@ int64_t ChunkRows(int64_t tokens, int64_t most) {
   return RoundUp(CeilDiv(tokens, CeilDiv(tokens, most)), kRowMultiple);
 }
 
+// Whether dw comes from g8 itself.
+bool FromRows(int64_t rows, int64_t vocab, int64_t dim) {
+  return cuda::Fp8GradGemmTakes({.rows = rows, .classes = vocab, .dim = dim});
+}
+
 // The parts of args.workspace. For losses alone the chunks are no larger, and the gradients' parts
 // stay unused.
 struct Workspace {
   BF16* logits;       // [R, V]
-  uint8_t *g8, *g8t;  // [R, V], [V, R]
+  uint8_t *g8, *g8t;  // [R, V], [V, R]; g8t where the product for dw needs it
   uint8_t *x8, *x8t;  // [R, D], [D, R]
   uint8_t *w8, *w8t;  // [V, D], [D, V]
   int64_t bytes;
@@ -60,7 +67,7 @@ Workspace Layout(void* start, int64_t tokens, int64_t vocab, int64_t dim) {
   };
   work.logits = reinterpret_cast<BF16*>(take(rows * vocab * int64_t{sizeof(BF16)}));
   work.g8 = take(rows * vocab);
-  work.g8t = take(rows * vocab);
+  work.g8t = take(FromRows(rows, vocab, dim) ? 0 : rows * vocab);
   work.x8 = take(rows * dim);
   work.x8t = take(rows * dim);
   work.w8 = take(vocab * dim);
@@ -174,7 +181,7 @@ class CudaHeadOps : public HeadOps {
     gemm_.Run(product, queue);
   }
 
-  // work.logits become g there, or g8 and g8t.
+  // work.logits become g there, or g8.
   void Gradients(const HeadArgs& args, const Workspace& work, const Chunk& chunk, float* losses,
                  CudaQueue& queue) const {
     if (!args.precision.fp8) {
@@ -183,7 +190,6 @@ class CudaHeadOps : public HeadOps {
     }
     cuda::SoftcapLossGradFp8(work.logits, chunk.loss, args.precision.grad_scale, losses, work.g8,
                              queue);
-    cuda::TransposeBytes(work.g8, chunk.rows, HeadVocab(args), work.g8t, queue);
   }
 
   void GradX(const HeadArgs& args, const Workspace& work, const Chunk& chunk, BF16* dx,
@@ -210,10 +216,17 @@ class CudaHeadOps : public HeadOps {
     const int64_t vocab = HeadVocab(args);
     const int64_t dim = args.x.cols();
     const HeadPrecision& precision = args.precision;
+    if (precision.fp8 && FromRows(chunk.rows, vocab, dim)) {
+      cuda::Fp8GradGemm(work.g8, work.x8t, precision.x_scale * precision.grad_scale, dw,
+                        {chunk.rows, vocab, dim, args.w_transposed}, queue.processors(),
+                        queue.stream());
+      return;
+    }
     GemmOperand g = {.data = work.logits, .dtype = DType::kBF16, .ld = vocab};
     GemmOperand x = {.data = chunk.x, .dtype = DType::kBF16, .ld = dim};
     GemmArgs product = {.k = chunk.rows, .beta = 1.0f, .c = dw, .d = dw, .d_dtype = DType::kF32};
     if (precision.fp8) {  // transposed copies of both
+      cuda::TransposeBytes(work.g8, chunk.rows, vocab, work.g8t, queue);
       g = {.data = work.g8t, .dtype = DType::kF8E5M2, .ld = chunk.rows, .trans = true};
       x = {.data = work.x8t, .dtype = DType::kF8E4M3, .ld = chunk.rows, .trans = true};
       product.alpha = precision.x_scale * precision.grad_scale;

@@ -153,6 +153,29 @@ __device__ __forceinline__ void MultiplyAdd(float (&c)[kWideSums], uint64_t x, u
       : "memory");
 }
 
+// What a thread of a warpgroup holds of a 64 x 192 product.
+constexpr int kMediumSums = 96;
+
+// c = a x + (add ? c : 0), 64 x 192 x 32, e5m2 by e4m3, a in registers: with g and t as above a
+// thread of warp w has in a[2 k + h] row 16 w + g + 8 h, columns 16 k + 4 t to + 3, in order. The
+// sum is of some 14 bits.
+__device__ __forceinline__ void MultiplyAddFp8(float (&c)[kMediumSums], const uint32_t (&a)[4],
+                                               uint64_t x, bool add) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %101, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n192k32.f32.e5m2.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
+      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+      "}, {%96, %97, %98, %99}, %100, p, 1, 1;\n}"
+      : KERNELS_SUMS_32(0), KERNELS_SUMS_32(32), KERNELS_SUMS_32(64)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(x), "r"(static_cast<int>(add))
+      : "memory");
+}
+
 #undef KERNELS_SUMS_32
 #undef KERNELS_SUMS_8
 

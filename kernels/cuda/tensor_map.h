@@ -6,6 +6,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cuda/cuda_queue.h"
 #include "kernels/dtype.h"
@@ -28,22 +29,25 @@ inline decltype(&cuTensorMapEncodeTiled) TensorMapEncoder() {
 
 // For boxes of `box` out of `dims`, innermost first; strides in elements, of dims 1, 2, ... In
 // shared memory a box's rows have 128 bytes, swizzled; zeros beyond the edges.
-template <int rank>
-CUtensorMap TensorMap(const BF16* data, const int64_t (&dims)[rank],
+template <int rank, typename T>
+CUtensorMap TensorMap(const T* data, const int64_t (&dims)[rank],
                       const int64_t (&strides)[rank - 1], const int (&box)[rank]) {
+  static_assert(std::is_same_v<T, BF16> || std::is_same_v<T, uint8_t>);
   cuuint64_t sizes[rank], bytes[rank - 1];
   cuuint32_t boxes[rank], steps[rank];
   for (int i = 0; i < rank; ++i) {
     sizes[i] = dims[i];
     boxes[i] = box[i];
     steps[i] = 1;
-    if (i > 0) bytes[i - 1] = strides[i - 1] * sizeof(BF16);
+    if (i > 0) bytes[i - 1] = strides[i - 1] * sizeof(T);
   }
   CUtensorMap map;
   const CUresult result = TensorMapEncoder()(
-      &map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, rank, const_cast<BF16*>(data), sizes, bytes, boxes,
-      steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      &map,
+      std::is_same_v<T, BF16> ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_UINT8,
+      rank, const_cast<T*>(data), sizes, bytes, boxes, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   CHECK(result == CUDA_SUCCESS) << "cuTensorMapEncodeTiled: error " << static_cast<int>(result)
                                 << " for " << rank << " dims, inner " << dims[0] << " x "
                                 << dims[rank - 1];
