@@ -108,18 +108,25 @@ struct IsruCurve {
     return k.slope_log2 - __log2f(sum);
   }
 
+  static __device__ __forceinline__ float Common(float offset, const Factors&) { return offset; }
+
   // p (cap r)^3. Where r^2 is tiny, p cap^3 r is a normal number still.
   static __device__ __forceinline__ uint4 Gradients(const uint4& kept, const Factors& k,
-                                                    float offset) {
+                                                    float common) {
     float g[8];
     UnpackWords({kept.x, kept.y, kept.z, kept.w}, g);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const float r = InverseRoot(fmaf(g[i], g[i], k.cap_squared));
-      g[i] = Exp2(fmaf(g[i] * r, k.cap_log2, offset)) * r * (r * r);
+      g[i] = Exp2(fmaf(g[i] * r, k.cap_log2, common)) * r * (r * r);
     }
     const BF16x8 rounded = Pack(g);
     return *reinterpret_cast<const uint4*>(&rounded);
+  }
+
+  static __device__ __forceinline__ uint2 GradientsE5M2(const uint4& kept, const Factors& k,
+                                                        float common) {
+    return ToE5M2(Gradients(kept, k, common), k.inv_grad_scale);
   }
 
   static __device__ __forceinline__ void Z(const uint4& logits, const Factors& k, float (&z)[8]) {

@@ -8,10 +8,17 @@
 //           sum += 2^((c - 1) cap log2(e))                    3/4
 //   pass 2  g = p cap / temperature c (1 - c)                 1
 //
-// Between the passes c is kept in registers as a 16-bit fixed-point number, 1 = 65535. Its error
-// of 7.6e-6 moves z by at most 2.3e-4 at a cap of 30, hence p by 2.3e-4 of itself, and c (1 - c)
-// by less than a bf16 rounding for shifted logits from -35 to 35; logits so far out that c becomes
-// 0 or 1 get the gradient 0. The target's gradient and the loss are computed from the logit itself.
+// In fp8 pass 1 makes of a logit all of its gradient but for the row's factor, and pass 2 is a
+// product:
+//
+//   pass 1  as above; kept = 2^((c - 1) cap log2(e)) c (1 - c), rounded to bf16
+//   pass 2  g8 = kept cap / temperature / sum / grad_scale
+//
+// For bf16 gradients, which would be rounded to the same width twice, c itself is kept as a 16-bit
+// fixed-point number, 1 = 65535. Its error of 7.6e-6 moves z by at most 2.3e-4 at a cap of 30,
+// hence p by 2.3e-4 of itself, and c (1 - c) by less than a bf16 rounding for shifted logits from
+// -35 to 35; logits so far out that c becomes 0 or 1 get the gradient 0. The target's gradient and
+// the loss are computed from the logit itself.
 //
 // The inverse square root unit keeps the bf16 logits themselves, and takes the root again:
 //
@@ -24,6 +31,7 @@
 // common, and a few threads write the targets' gradients.
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/softcap_isru.cuh"
@@ -95,17 +103,17 @@ __global__ void __launch_bounds__(kGradThreads, 1)
     static_assert(kGradThreads == kWarp * kWarp);
     sum = WarpSum(warp_sums[parity][thread % kWarp]);
 
-    const float offset = targets.Weighted(Curve::Offset(sum, k), row);
+    const float common = Curve::Common(targets.Weighted(Curve::Offset(sum, k), row), k);
     const int64_t to = int64_t{row} * rows.vocab + first;
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
       if (i * kGradThreads < left) {
-        const uint4 g = Curve::Gradients(kept[i], k, offset);
         if constexpr (kFp8) {
           *reinterpret_cast<uint2*>(output.g8 + to + i * kGradThreads * kVec) =
-              ToE5M2(g, k.inv_grad_scale);
+              Curve::GradientsE5M2(kept[i], k, common);
         } else {
-          *reinterpret_cast<uint4*>(output.logits + to + i * kGradThreads * kVec) = g;
+          *reinterpret_cast<uint4*>(output.logits + to + i * kGradThreads * kVec) =
+              Curve::Gradients(kept[i], k, common);
         }
       }
     }
@@ -179,6 +187,8 @@ void GradOf(const SoftcapRows& rows, float grad_scale, const GradOutput& output,
 template <bool kFp8>
 void Grad(const SoftcapRows& rows, float grad_scale, const GradOutput& output, CudaQueue& queue) {
   const bool weighted = rows.weights != nullptr;
+  using Shifted = std::conditional_t<kFp8, SigmoidFp8Curve<true>, SigmoidCurve<true>>;
+  using Plain = std::conditional_t<kFp8, SigmoidFp8Curve<false>, SigmoidCurve<false>>;
   if (rows.curve.kind == SoftCap::kIsru) {
     if (weighted) {
       GradOf<IsruCurve, NextTokens, kFp8>(rows, grad_scale, output, queue);
@@ -186,9 +196,9 @@ void Grad(const SoftcapRows& rows, float grad_scale, const GradOutput& output, C
       GradOf<IsruCurve, NextToken, kFp8>(rows, grad_scale, output, queue);
     }
   } else if (weighted || rows.curve.shift != 0) {
-    GradOf<SigmoidCurve<true>, NextTokens, kFp8>(rows, grad_scale, output, queue);
+    GradOf<Shifted, NextTokens, kFp8>(rows, grad_scale, output, queue);
   } else {
-    GradOf<SigmoidCurve<false>, NextToken, kFp8>(rows, grad_scale, output, queue);
+    GradOf<Plain, NextToken, kFp8>(rows, grad_scale, output, queue);
   }
 }
 

@@ -46,7 +46,9 @@ void SoftcapLoss(const BF16* logits, const SoftcapRows& rows, float* losses, Cud
 // The logits' gradient, rounded to bf16, over the logits.
 void SoftcapLossGrad(BF16* logits, const SoftcapRows& rows, float* losses, CudaQueue& queue);
 
-// g8 [rows, vocab] = e5m2(gradient rounded to bf16 * (1 / grad_scale)), saturating.
+// g8 [rows, vocab] = e5m2(gradient * (1 / grad_scale)), saturating. On the way there is one
+// rounding to bf16, as of the original's gradient: of a target's gradient itself, of another
+// class's before (sigmoid) or after (inverse square root) the row's factor is on it.
 void SoftcapLossGradFp8(const BF16* logits, const SoftcapRows& rows, float grad_scale,
                         float* losses, uint8_t* g8, CudaQueue& queue);
 

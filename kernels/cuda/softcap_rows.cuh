@@ -15,6 +15,7 @@ namespace kernels::cuda {
 constexpr double kLog2E = 1.4426950408889634;
 constexpr int kVec = 8;                   // logits in one 16-byte load
 constexpr float kOne = 65535.0f;          // the fixed-point 1
+constexpr float kOneLog2 = 15.999978f;    // log2(kOne)
 constexpr float kShift = 8388608.0f;      // 2^23: adding it leaves an integer in the low bits
 constexpr uint32_t kShiftBits = 0x4B00u;  // its upper half
 
@@ -115,16 +116,17 @@ __device__ __forceinline__ void Sigmoids(const uint4& logits, const SigmoidFacto
   }
 }
 
-// The sum of exp(z - cap). A quarter of the exponentials are polynomials, which evens the load of
-// pass 1 on its two bottlenecks. They turn NaN into a number; the c of the same four classes are
-// all NaN then, so the sum is NaN still.
-__device__ __forceinline__ float SumExp(const float (&c)[8], float cap_log2) {
-  float e[8];
+// exp(z - cap). A quarter of the exponentials are polynomials, which evens the load of pass 1 on
+// its two bottlenecks. They turn NaN into a number; the c of the same four classes are all NaN
+// then, so the sum is NaN still.
+__device__ __forceinline__ void Exponentials(const float (&c)[8], float cap_log2, float (&e)[8]) {
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const float z_log2 = fmaf(c[i], cap_log2, -cap_log2);
     e[i] = i % 4 == 0 ? Exp2Poly(z_log2) : Exp2(z_log2);
   }
+}
+__device__ __forceinline__ float SumOf(const float (&e)[8]) {
   return ((e[0] + e[1]) + (e[2] + e[3])) + ((e[4] + e[5]) + (e[6] + e[7]));
 }
 
@@ -154,11 +156,12 @@ __device__ __forceinline__ uint4 Gradients(const uint4& kept, float kept_log2, f
   return *reinterpret_cast<const uint4*>(&rounded);
 }
 
-__device__ __forceinline__ uint2 ToE5M2(const uint4& g, float inv_grad_scale) {
+// Of 8 bf16 numbers times `factor`.
+__device__ __forceinline__ uint2 ToE5M2(const uint4& numbers, float factor) {
   float f[8];
-  UnpackWords({g.x, g.y, g.z, g.w}, f);
+  UnpackWords({numbers.x, numbers.y, numbers.z, numbers.w}, f);
 #pragma unroll
-  for (int i = 0; i < 8; ++i) f[i] *= inv_grad_scale;
+  for (int i = 0; i < 8; ++i) f[i] *= factor;
   return make_uint2(ToFp8x4<__NV_E5M2>(f[0], f[1], f[2], f[3]),
                     ToFp8x4<__NV_E5M2>(f[4], f[5], f[6], f[7]));
 }
@@ -197,21 +200,57 @@ struct SigmoidCurve {
     float c[8];
     Sigmoids<kShifted>(logits, k, c);
     const uint4 kept = Keep(c);
-    sum += SumExp(c, k.cap_log2);
+    float e[8];
+    Exponentials(c, k.cap_log2, e);
+    sum += SumOf(e);
     return kept;
   }
-  // The log2 of what the gradients of a row have in common.
+  // The log2 of what the gradients of a row have in common, their weights aside.
   static __device__ __forceinline__ float Offset(float sum, const Factors& k) {
     return k.slope_log2 - k.cap_log2 - __log2f(sum);
   }
+  // What pass 2 takes, of the offset with the weights.
+  static __device__ __forceinline__ float Common(float offset, const Factors&) { return offset; }
   static __device__ __forceinline__ uint4 Gradients(const uint4& kept, const Factors& k,
-                                                    float offset) {
-    return cuda::Gradients(kept, k.kept_log2, offset);
+                                                    float common) {
+    return cuda::Gradients(kept, k.kept_log2, common);
+  }
+  static __device__ __forceinline__ uint2 GradientsE5M2(const uint4& kept, const Factors& k,
+                                                        float common) {
+    return ToE5M2(Gradients(kept, k, common), k.inv_grad_scale);
   }
   static __device__ __forceinline__ void Z(const uint4& logits, const Factors& k, float (&z)[8]) {
     Sigmoids<kShifted>(logits, k, z);
 #pragma unroll
     for (int j = 0; j < 8; ++j) z[j] = k.softcap * z[j];
+  }
+};
+
+// For e5m2 gradients: what is kept is the gradient but for the row's factor, exp(z - cap) c (1 -
+// c), rounded to bf16, so that pass 2 is a product. It takes the place of the gradient's rounding
+// to bf16: either is followed by the rounding to e5m2, which is 64 times as coarse.
+template <bool kShifted>
+struct SigmoidFp8Curve : SigmoidCurve<kShifted> {
+  using Factors = SigmoidFactors;
+  static __device__ __forceinline__ uint4 Sum(const uint4& logits, const Factors& k, float& sum) {
+    float c[8], e[8];
+    Sigmoids<kShifted>(logits, k, c);
+    Exponentials(c, k.cap_log2, e);
+    sum += SumOf(e);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) e[i] *= fmaf(-c[i], c[i], c[i]);
+    const BF16x8 kept = Pack(e);
+    return *reinterpret_cast<const uint4*>(&kept);
+  }
+  static __device__ __forceinline__ float Offset(float sum, const Factors& k) {
+    return k.slope_log2 + 2 * kOneLog2 - __log2f(sum);
+  }
+  static __device__ __forceinline__ float Common(float offset, const Factors& k) {
+    return Exp2(offset) * k.inv_grad_scale;
+  }
+  static __device__ __forceinline__ uint2 GradientsE5M2(const uint4& kept, const Factors&,
+                                                        float common) {
+    return ToE5M2(kept, common);
   }
 };
 
