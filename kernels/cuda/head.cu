@@ -8,8 +8,8 @@
 // In fp8, per chunk of R rows:
 //   x8 [R, D], x8t [D, R]     logits [R, V] = x8 w8^T     g8 [R, V]
 //   dx = g8 w8t^T             dw += g8^T x8t^T
-// and w8 [V, D], w8t [D, V] once a call. dw is one kernel on Hopper (fp8_grad_gemm.h); elsewhere the
-// library's product, which wants g8t [V, R], a copy.
+// and w8 [V, D], w8t [D, V] once a call. dw is one kernel on Hopper (fp8_grad_gemm.h); elsewhere
+// the library's product, which wants g8t [V, R], a copy.
 //
 // Of a transposed w, which lies [D, V], w8t is the quantised copy and w8 its transpose; both come
 // from the same single pass over w. And dw [D, V] += x8t g8.
