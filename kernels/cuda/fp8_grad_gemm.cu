@@ -19,8 +19,9 @@
 // starts the copies into a ring, and two warpgroups multiply, 64 x 192 each.
 //
 // The tensor cores' accumulator keeps about 14 bits of a sum. As the rows are many, the sums of
-// each place of the ring, 128 rows, are added up in f32 registers beside it, which is why a tile is
-// not wider. While one warpgroup adds, the other's products run.
+// each place of the ring, 128 rows, are added up in f32 registers beside it, as the library does,
+// which is why a tile is not wider. At its power limit the card has little use for more overlap
+// than two warpgroups come to by themselves; docs/benchmarks.md has what was tried.
 namespace kernels::cuda {
 namespace {
 
