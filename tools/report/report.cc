@@ -7,14 +7,19 @@
 #include "absl/flags/flag.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "third_party/absl_compat/status_macros.h"
 #include "tools/checkpoint/files.h"
 #include "tools/command_line.h"
 #include "tools/report/inputs.h"
+#include "tools/report/loss_svg.h"
 #include "tools/report/page.h"
 
 ABSL_FLAG(std::string, out, "report.html", "The file to write.");
+ABSL_FLAG(std::string, svg_dir, "",
+          "Folder for loss_step.svg, loss_tokens.svg and loss_time.svg, the validation losses as "
+          "files of their own, for pages that run no script. Empty: none are written.");
 ABSL_FLAG(std::string, title, "Training runs", "The page's title.");
 ABSL_FLAG(double, target, 3.28, "The loss that a record has to be below; 2.92 on track 2.");
 ABSL_FLAG(std::string, group, "", "Pools all runs that are given without a group of their own.");
@@ -34,11 +39,36 @@ const tools::CommandHelp kHelp = {
     {{"two runs", "bazel run //tools/report -- base=logs/1.log muon=logs/2.log"},
      {"two programs, several runs each, and where the time goes",
       "bazel run //tools/report -- --trace=trace.json old:logs/old new:'logs/new/*.jsonl'"}},
-    {{"Input", {"trace", "group"}}, {"Page", {"out", "title", "target"}}}};
+    {{"Input", {"trace", "group"}}, {"Page", {"out", "svg_dir", "title", "target"}}}};
 
 std::vector<std::string> Traces() {
   if (absl::GetFlag(FLAGS_trace).empty()) return {};
   return absl::StrSplit(absl::GetFlag(FLAGS_trace), ',');
+}
+
+// An axis of which no file says anything gives no chart.
+absl::Status WriteSvgs(const std::vector<tools::TrainingRun>& runs, const std::string& folder) {
+  const auto failed = [&](const absl::Status& status) {
+    return absl::InvalidArgumentError(absl::StrCat("--svg_dir=", folder, ": ", status.message()));
+  };
+  if (const absl::Status made = tools::CreateFolders(folder); !made.ok()) return failed(made);
+  bool any = false;
+  for (const tools::LossAxis axis :
+       {tools::LossAxis::kStep, tools::LossAxis::kTokens, tools::LossAxis::kTime}) {
+    const tools::LossSvg drawn = tools::DrawLosses(runs, axis);
+    const std::string path = absl::StrCat(folder, "/loss_", Name(axis), ".svg");
+    if (!drawn.lacking.empty()) {
+      std::fprintf(stderr, "report: %s: without %s, which say no validation loss or no %s\n",
+                   path.c_str(), absl::StrJoin(drawn.lacking, ", ").c_str(), Name(axis));
+    }
+    if (drawn.svg.empty()) continue;
+    if (const absl::Status written = tools::WriteFileAtomically(path, {drawn.svg}); !written.ok()) {
+      return failed(written);
+    }
+    std::printf("%s: %zu kB\n", path.c_str(), (drawn.svg.size() + 999) / 1000);
+    any = true;
+  }
+  return any ? absl::OkStatus() : failed(absl::NotFoundError("no run has a validation loss"));
 }
 
 absl::Status Run(const std::vector<std::string>& arguments) {
@@ -60,7 +90,8 @@ absl::Status Run(const std::vector<std::string>& arguments) {
   }
   std::printf("%s: %zu runs, %zu traces, %zu kB\n", out.c_str(), inputs.runs.size(),
               inputs.traces.size(), (page.size() + 999) / 1000);
-  return absl::OkStatus();
+  const std::string svg_dir = absl::GetFlag(FLAGS_svg_dir);
+  return svg_dir.empty() ? absl::OkStatus() : WriteSvgs(inputs.runs, svg_dir);
 }
 
 }  // namespace

@@ -38,6 +38,13 @@ grep -qF '<title>A &lt;b&gt;</title>' other.html || fail "no title"
 expect 0 "report: cut: ends at step 3 of 9" cut.log
 grep -qF 'cut: ends at step 3 of 9' report.html || fail "the page does not tell of the cut"
 
+expect 0 "svgs/loss_time.svg: " --svg_dir=svgs a:one.log a:two.log
+expect 0 "loss_tokens.svg: without one, two" --svg_dir=svgs a:one.log a:two.log
+[[ ! -e svgs/loss_tokens.svg ]] || fail "a chart against tokens that no file tells"
+grep -qF '>a (2)</text>' svgs/loss_step.svg || fail "no group in the chart"
+expect 1 "--svg_dir=none: no run has a validation loss" --svg_dir=none cut.log
+expect 1 "--svg_dir=one.log" --svg_dir=one.log one.log
+
 expect 1 "nothing to report"
 expect 1 "\"none.log\": no such file" none.log
 expect 1 "empty.log: the file is empty" empty.log
