@@ -1,6 +1,7 @@
 #include "optim/build_choices.h"
 
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
@@ -42,7 +43,11 @@ bool Is(const std::string& choice, const char* value) { return choice == value; 
 
 }  // namespace
 
-OptimizerConfig WithBuildChoices(OptimizerConfig config) {
+OptimizerConfig WithBuildChoices(OptimizerConfig config, double matrix_lr_mul) {
+  std::vector<size_t> matrices;
+  for (size_t i = 0; i < config.table.size(); ++i) {
+    if (config.table[i].rule != Rule::kAdam) matrices.push_back(i);
+  }
   if (Is(kMatrixOptimizer, "muon")) {
     for (ParamRow& row : config.table) {
       if (row.rule == Rule::kAdam) continue;
@@ -73,6 +78,7 @@ OptimizerConfig WithBuildChoices(OptimizerConfig config) {
       if (row.rule != Rule::kAdam) row = AdamW(row);
     }
   }
+  for (const size_t row : matrices) config.table[row].lr *= matrix_lr_mul;
   if (!Is(kOrthogonalizer, "recipe")) config.orthogonalizer = kOrthogonalizer;
   if (Is(kGrouping, "by_label")) config.grouping = Grouping::kByLabel;
   if (Is(kGrouping, "by_shape")) config.grouping = Grouping::kByShape;

@@ -9,8 +9,9 @@
 namespace optim {
 
 // The recipe's config, with what the build flags override. A flag left at "recipe" overrides
-// nothing.
-OptimizerConfig WithBuildChoices(OptimizerConfig config);
+// nothing. The base rates of matrices (the rows of every rule but Adam's, also where adamw takes
+// its place) are multiplied by matrix_lr_mul.
+OptimizerConfig WithBuildChoices(OptimizerConfig config, double matrix_lr_mul);
 
 // "matrix_optimizer=recipe orthogonalizer=recipe grouping=by_shape", for --version and logs.
 std::string BuildChoices();

@@ -48,6 +48,9 @@ ABSL_FLAG(int64_t, slots_per_pass, 0,
           "fit. 0: two on a GPU, else one.");
 ABSL_FLAG(int64_t, epochs, 1, "How often the training shards may be used.");
 ABSL_FLAG(int64_t, seed, 0, "Seed of the initial weights.");
+ABSL_FLAG(
+    double, matrix_lr_mul, 1,
+    "Multiplies the learning rates of the hidden matrices, and leaves all others as they are.");
 ABSL_FLAG(bool, deterministic, false,
           "Add slot gradients along a fixed tree: the same bits for every --world_size and "
           "--slots_per_pass (of records with banks one), at the price of memory and speed.");
@@ -121,6 +124,7 @@ TrackFlags FromCommandLine(const Track& track) {
   flags.slots_per_pass = absl::GetFlag(FLAGS_slots_per_pass);
   flags.epochs = absl::GetFlag(FLAGS_epochs);
   flags.seed = absl::GetFlag(FLAGS_seed);
+  flags.matrix_lr_mul = absl::GetFlag(FLAGS_matrix_lr_mul);
   flags.deterministic = absl::GetFlag(FLAGS_deterministic);
   flags.world_size = absl::GetFlag(FLAGS_world_size);
   flags.device = absl::GetFlag(FLAGS_device);
@@ -253,8 +257,8 @@ CommandHelp Help(const Track& track) {
                    {"what it would take", absl::StrCat(run, "--preset=full --plan")}},
       .groups = {
           {"Recipe",
-           {"record", "preset", "steps", "schedule_extension", "seed", "deterministic",
-            "on_nonfinite"}},
+           {"record", "preset", "steps", "schedule_extension", "matrix_lr_mul", "seed",
+            "deterministic", "on_nonfinite"}},
           {"Data",
            {"train_files", "val_files", "batch_tokens", "max_seq_len", "slots", "epochs",
             "val_tokens", "val_every"}},

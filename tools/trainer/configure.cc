@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <limits>
 #include <set>
@@ -56,6 +57,10 @@ absl::Status CheckRanges(const TrackFlags& f) {
       return BadFlag(range.flag, range.value,
                      absl::StrCat("must be from ", range.low, " to ", range.high));
     }
+  }
+  if (!std::isfinite(f.matrix_lr_mul) || f.matrix_lr_mul <= 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--matrix_lr_mul=", f.matrix_lr_mul, ": must be a positive number"));
   }
   if (!(f.memory_gib >= 0)) {
     return absl::InvalidArgumentError(
@@ -260,12 +265,14 @@ absl::StatusOr<Configured> Configure(const TrackFlags& flags) {
   ABSL_ASSIGN_OR_RETURN(
       config.recipe, FindRecipe(flags.record, preset, PaddedVocab(config.token_map.vocab_size())));
   ABSL_RETURN_IF_ERROR(Override(flags, &config.recipe));
-  config.recipe.optimizer = optim::WithBuildChoices(std::move(config.recipe.optimizer));
+  config.recipe.optimizer =
+      optim::WithBuildChoices(std::move(config.recipe.optimizer), flags.matrix_lr_mul);
   ABSL_RETURN_IF_ERROR(CheckShape(config.recipe, flags));
   config.train_files = files.train;
   config.val_files = files.val;
   config.epochs = static_cast<int>(flags.epochs);
   config.seed = static_cast<uint64_t>(flags.seed);
+  config.matrix_lr_mul = flags.matrix_lr_mul;
   config.deterministic = flags.deterministic;
   config.world_size = static_cast<int>(flags.world_size);
   config.slots_per_pass = flags.slots_per_pass > 0 ? static_cast<int>(flags.slots_per_pass)
@@ -311,7 +318,9 @@ absl::StatusOr<Configured> Configure(const TrackFlags& flags) {
       "\n", config.total_steps(), " steps of ", BatchText(config.recipe.schedules.batch),
       " tokens in ", config.recipe.data.slots, " slots, ", config.world_size, " ranks on ",
       device.description, ", seed ", config.seed, config.deterministic ? ", deterministic" : "",
-      sched::HasLegacyExtension(config.recipe.schedules) ? ", legacy schedule extension" : "");
+      sched::HasLegacyExtension(config.recipe.schedules) ? ", legacy schedule extension" : "",
+      config.matrix_lr_mul == 1 ? ""
+                                : absl::StrCat(", rates of matrices x ", config.matrix_lr_mul));
   return configured;
 }
 

@@ -26,6 +26,7 @@ struct TrackFlags {
   int64_t slots_per_pass = 0;
   int64_t epochs = 1;
   int64_t seed = 0;
+  double matrix_lr_mul = 1;
   bool deterministic = false;
   int64_t world_size = 1;
   std::string device;  // empty: the build's default

@@ -1,5 +1,6 @@
 #include "tools/trainer/configure.h"
 
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -146,6 +147,29 @@ TEST_F(ConfigureTest, TheOldRuleForTheExtensionIsAskedForByName) {
   EXPECT_TRUE(absl::StrContains(legacy->notes, "legacy"));
   flags.schedule_extension = "old";
   ExpectRefused(flags, {"--schedule_extension=old", "recipe or legacy"});
+}
+
+// Of the matrices alone, whatever rule the build flags gave them.
+TEST_F(ConfigureTest, RatesOfMatricesAreMultiplied) {
+  const auto plain = Configure(good_);
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  EXPECT_FALSE(absl::StrContains(plain->notes, "matrices"));
+  TrackFlags flags = good_;
+  flags.matrix_lr_mul = 0.5;
+  const auto halved = Configure(flags);
+  ASSERT_TRUE(halved.ok()) << halved.status();
+  EXPECT_TRUE(absl::StrContains(halved->notes, "rates of matrices x 0.5"));
+  EXPECT_EQ(halved->config.matrix_lr_mul, 0.5);
+  const auto& table = plain->config.recipe.optimizer.table;
+  for (size_t i = 0; i < table.size(); ++i) {
+    const bool matrices = table[i].label == "attn" || table[i].label == "mlp";
+    EXPECT_EQ(halved->config.recipe.optimizer.table[i].lr, table[i].lr * (matrices ? 0.5 : 1))
+        << table[i].label;
+  }
+  for (const double bad : {0.0, -1.0, std::nan(""), HUGE_VAL}) {
+    flags.matrix_lr_mul = bad;
+    ExpectRefused(flags, {"--matrix_lr_mul=", "positive"});
+  }
 }
 
 TEST_F(ConfigureTest, FilesThatAreNotThere) {

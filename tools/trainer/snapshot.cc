@@ -43,6 +43,7 @@ json Identity(const TrainConfig& config) {
       {"total_steps", config.total_steps()},
       {"schedule_extension", ScheduleExtension(recipe)},
       {"seed", config.seed},
+      {"matrix_lr_mul", config.matrix_lr_mul},
       {"deterministic", config.deterministic},
       {"epochs", config.epochs},
       {"train_files", config.train_files},
@@ -75,7 +76,7 @@ std::string FormatRunState(const RunState& state, const TrainConfig& config) {
 }
 
 absl::StatusOr<RunState> ParseRunState(const Checkpoint& checkpoint, const TrainConfig& config) {
-  const json in = json::parse(checkpoint.state_json, nullptr, false);
+  json in = json::parse(checkpoint.state_json, nullptr, false);
   if (!in.is_object() || !in.contains("format") || !in["format"].is_number_integer()) {
     return Damaged("not a state of a run");
   }
@@ -87,6 +88,8 @@ absl::StatusOr<RunState> ParseRunState(const Checkpoint& checkpoint, const Train
   const json identity = Identity(config);
   if (!in.contains("run") || !in["run"].is_object()) return Damaged("it lacks the run");
   for (const auto& [key, value] : identity.items()) {
+    // What programs before that flag wrote had its default.
+    if (key == "matrix_lr_mul" && !in["run"].contains(key)) in["run"][key] = 1.0;
     if (!in["run"].contains(key)) return Damaged(absl::StrCat("the run lacks ", key));
     if (in["run"][key] != value) {
       return absl::FailedPreconditionError(

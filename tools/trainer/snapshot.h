@@ -25,7 +25,7 @@ struct RunState {
 };
 
 // state.json. Beside the state it holds what must be equal for a resumed run to be the same run:
-// record, preset, model, batch, steps, seed, data files.
+// record, preset, model, batch, steps, rates, seed, data files.
 std::string FormatRunState(const RunState& state, const TrainConfig& config);
 
 // FailedPrecondition, with both values, if the checkpoint belongs to another run than `config`;

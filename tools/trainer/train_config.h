@@ -29,6 +29,7 @@ struct TrainConfig {
   int epochs = 1;
 
   uint64_t seed = 0;
+  double matrix_lr_mul = 1;  // what the recipe's rates of matrices were multiplied by
   bool deterministic = false;
   int world_size = 1;      // ranks: threads of this process, or processes (nccl)
   int slots_per_pass = 1;  // slots that a rank runs at once
