@@ -15,6 +15,7 @@ namespace {
 
 constexpr char kEndOfTextText[] = "<|endoftext|>";
 constexpr size_t kMaxFileBytes = 16 << 20;  // GPT-2's have less than 1 MiB
+constexpr size_t kReadBytes = 64 << 10;     // at once
 
 using IdOfBytes = absl::flat_hash_map<std::string, uint16_t>;
 
@@ -59,10 +60,14 @@ absl::StatusOr<Bpe> Bpe::Load(const std::string& path) {
   constexpr char kRemedy[] = "; give GPT-2's vocab.bpe (merges.txt) or gpt2.tiktoken";
   std::ifstream file(path, std::ios::binary);
   if (!file) return absl::NotFoundError(absl::StrCat(path, ": cannot open", kRemedy));
-  std::string contents(kMaxFileBytes + 1, '\0');
-  file.read(contents.data(), static_cast<std::streamsize>(contents.size()));
+  std::string contents;
+  while (file && contents.size() <= kMaxFileBytes) {
+    const size_t before = contents.size();
+    contents.resize(before + kReadBytes);
+    file.read(contents.data() + before, kReadBytes);
+    contents.resize(before + static_cast<size_t>(file.gcount()));
+  }
   if (file.bad()) return absl::InvalidArgumentError(absl::StrCat(path, ": cannot read", kRemedy));
-  contents.resize(static_cast<size_t>(file.gcount()));
   if (contents.size() > kMaxFileBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": more than ", kMaxFileBytes, " bytes, not a vocabulary", kRemedy));
