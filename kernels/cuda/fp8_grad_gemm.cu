@@ -8,6 +8,9 @@
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/tensor_map.h"
 
+// Where the kernel is compiled for other architectures, as a trap, nothing uses its parts.
+#pragma nv_diag_suppress 177
+
 // The tensor cores of Hopper take 8-bit operands from shared memory only with the index that is
 // summed over contiguous. That holds for x_t, but in g it is the classes that lie side by side. So
 // g goes through registers, where a product may have its left operand: ldmatrix transposes pairs of
