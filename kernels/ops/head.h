@@ -60,10 +60,10 @@ void HeadLoss(const HeadArgs& args, Tensor losses, Queue& queue);
 //   dlogit_j = sum over k of w_k (softmax(z)_j - [j = target_{t+k}]) * dz_j/dlogit_j
 //   kSigmoid:  dz/dlogit = (cap / temperature) c (1 - c),   c = z / cap
 //   kIsru:     dz/dlogit = (1 + (logit / cap)^2)^(-3/2)
-//   rounded to bf16, and with fp8 then to g8 (kSigmoid's on CUDA in fp8: to bf16 before a row's
-//   common factor, so that some g8 are the neighbour); x8 and w8 are reused: dx  bf16 [slots, T,
-//   D], written:     bf16(dlogits w) dw  f32 [leaves, V, D], added to:    dlogits^T x, or x^T
-//   dlogits [leaves, D, V]
+//   rounded to bf16, and with fp8 then to g8; x8 and w8 are reused:
+//   dx  bf16 [slots, T, D], written:     bf16(dlogits w)
+//   dw  f32 [leaves, V, D], added to:    dlogits^T x, or x^T dlogits [leaves, D, V]
+// CUDA rounds kSigmoid's with fp8 to bf16 before a row's common factor: some g8 are the neighbour.
 // Saturated logits (also infinite ones) have a gradient of 0, never NaN. With kIsru logits beyond
 // 2^60 count as 2^60.
 void HeadLossGrad(const HeadArgs& args, Tensor losses, Tensor dx, Tensor dw, Queue& queue);

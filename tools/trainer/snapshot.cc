@@ -87,9 +87,8 @@ absl::StatusOr<RunState> ParseRunState(const Checkpoint& checkpoint, const Train
   }
   const json identity = Identity(config);
   if (!in.contains("run") || !in["run"].is_object()) return Damaged("it lacks the run");
+  in["run"].emplace("matrix_lr_mul", 1.0);  // its default, where the program did not have the flag
   for (const auto& [key, value] : identity.items()) {
-    // What programs before that flag wrote had its default.
-    if (key == "matrix_lr_mul" && !in["run"].contains(key)) in["run"][key] = 1.0;
     if (!in["run"].contains(key)) return Damaged(absl::StrCat("the run lacks ", key));
     if (in["run"][key] != value) {
       return absl::FailedPreconditionError(
