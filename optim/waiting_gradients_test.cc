@@ -10,6 +10,7 @@
 #include "kernels/testing/testing.h"
 #include "optim/sharded_optimizer.h"
 #include "optim/toy.h"
+#include "optim/toy_run.h"
 
 namespace optim {
 namespace {
@@ -46,28 +47,8 @@ TEST(WaitingGradients, OnlyWhatWasUsedIsCleared) {
   });
 }
 
-struct Snapshot {
-  Weights weights;
-  OptimizerState state;
-};
-
 Snapshot Train(int ranks, const Snapshot* from, int begin, int end) {
-  Snapshot snapshot;
-  comm::RunRanks(ranks, [&](comm::Communicator& comm, kernels::Queue& queue) {
-    ToyRank rank(ToyConfigB(), ToySpecs(), comm, false);
-    if (from != nullptr) {
-      const absl::Status loaded = rank.optimizer->LoadState(from->state, queue);
-      ASSERT_TRUE(loaded.ok()) << loaded;
-      rank.toy.SetWeights(from->weights);
-    }
-    ASSERT_TRUE(rank.Train(begin, end, queue).ok());
-    auto state = rank.optimizer->GatherState(queue);
-    ASSERT_TRUE(state.ok()) << state.status();
-    // Gathering leaves this run's own sums as they are.
-    ASSERT_TRUE(rank.optimizer->GatherState(queue).ok());
-    if (comm.rank() == 0) snapshot = {rank.toy.Weights(), *std::move(state)};
-  });
-  return snapshot;
+  return ContinueToy(ToyConfigB(), ToySpecs(), ranks, false, from, begin, end);
 }
 
 // One tensor holds the sum over all slots, and rank 0 goes on with it. Alone, the bits stay. With
