@@ -1,7 +1,6 @@
 #include <cuda.h>
 
-#include <algorithm>
-
+#include "kernels/cuda/cluster_launch.h"
 #include "kernels/cuda/cuda_queue.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/fp8_grad_gemm.h"
@@ -235,31 +234,18 @@ __global__ void __launch_bounds__(kThreads, 1)
 }
 
 template <bool transposed>
-void Launch(const uint8_t* g, const uint8_t* x_t, Problem problem, const Fp8GradGemmShape& shape,
-            int processors, cudaStream_t stream) {
-  const auto kernel = Fp8GradGemmKernel<transposed>;
-  CUDA_CHECK(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim = {kBlocks, 1, 1};
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(kBlocks);
-  config.blockDim = dim3(kThreads);
-  config.dynamicSmemBytes = kSharedBytes;
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  int clusters = 0;  // at a time
-  CUDA_CHECK(cudaOccupancyMaxActiveClusters(&clusters, kernel, &config));
-  clusters = std::min(
-      {clusters, std::max(processors / kBlocks, 1), problem.class_tiles * problem.feature_tiles});
-  config.gridDim = dim3(clusters * kBlocks);
+void Launch(const uint8_t* g, const uint8_t* x_t, const Problem& problem,
+            const Fp8GradGemmShape& shape, int processors, cudaStream_t stream) {
+  const ClusterLaunch launch = {.blocks = kBlocks,
+                                .threads = kThreads,
+                                .shared_bytes = kSharedBytes,
+                                .processors = processors,
+                                .most = problem.class_tiles * problem.feature_tiles};
   // Beyond the edges the copy engine fills with zeros.
-  CUDA_CHECK(cudaLaunchKernelEx(
-      &config, kernel,
-      TensorMap<2>(g, {shape.classes, shape.rows}, {shape.classes}, {kClasses, kDepth}),
-      TensorMap<2>(x_t, {shape.rows, shape.dim}, {shape.rows}, {kDepth, kOwnFeatures}), problem));
+  LaunchClusters(Fp8GradGemmKernel<transposed>, launch, stream,
+                 TensorMap<2>(g, {shape.classes, shape.rows}, {shape.classes}, {kClasses, kDepth}),
+                 TensorMap<2>(x_t, {shape.rows, shape.dim}, {shape.rows}, {kDepth, kOwnFeatures}),
+                 problem);
 }
 
 }  // namespace

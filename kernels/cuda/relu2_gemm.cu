@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/cluster_launch.h"
 #include "kernels/cuda/cuda_queue.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/hopper.cuh"
@@ -308,31 +309,18 @@ void Launch(const BF16* x, const BF16* w, Problem problem, const Relu2GemmShape&
             int processors, cudaStream_t stream) {
   CHECK(shape.m > 0 && shape.n % 128 == 0 && shape.k > 0 && shape.k % kDepth == 0)
       << "no product of " << shape.m << " x " << shape.n << " x " << shape.k;
-  const auto kernel = Relu2GemmKernel<gradient, weights>;
-  CUDA_CHECK(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
   problem.row_tiles = static_cast<int>(CeilDiv(shape.m, kBlocks * kRows));
   problem.column_tiles = static_cast<int>(CeilDiv(shape.n, kColumns));
   // Beyond k the copy engine fills x and w with zeros.
   problem.depth_tiles = std::max(static_cast<int>(shape.k / kDepth), kMinDepthTiles);
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim = {kBlocks, 1, 1};
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(kBlocks);
-  config.blockDim = dim3(kThreads);
-  config.dynamicSmemBytes = kSharedBytes;
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  int clusters = 0;  // at a time: those of more than two blocks do not fill every chip
-  CUDA_CHECK(cudaOccupancyMaxActiveClusters(&clusters, kernel, &config));
-  clusters = std::min(
-      {clusters, std::max(processors / kBlocks, 1), problem.row_tiles * problem.column_tiles});
-  config.gridDim = dim3(clusters * kBlocks);
-  CUDA_CHECK(cudaLaunchKernelEx(&config, kernel,
-                                TensorMap<2>(x, {shape.k, shape.m}, {shape.k}, {kDepth, kRows}),
-                                WeightsMap<weights>(w, shape.n, shape.k), problem));
+  const ClusterLaunch launch = {.blocks = kBlocks,
+                                .threads = kThreads,
+                                .shared_bytes = kSharedBytes,
+                                .processors = processors,
+                                .most = problem.row_tiles * problem.column_tiles};
+  LaunchClusters(Relu2GemmKernel<gradient, weights>, launch, stream,
+                 TensorMap<2>(x, {shape.k, shape.m}, {shape.k}, {kDepth, kRows}),
+                 WeightsMap<weights>(w, shape.n, shape.k), problem);
 }
 
 template <bool gradient>
