@@ -1,7 +1,6 @@
 """fuzz_target: a libFuzzer target, and the test that replays its corpus."""
 
-load("@rules_cc//cc:cc_binary.bzl", "cc_binary")
-load("@rules_cc//cc:cc_test.bzl", "cc_test")
+load("//tools/build:cc.bzl", "cc_binary", "cc_test")
 
 def fuzz_target(name, srcs, corpus, deps, data = [], size = "small"):
     """Declares NAME, for --config=fuzz alone, and NAME_corpus_test, for every build.
