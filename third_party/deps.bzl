@@ -4,64 +4,21 @@ load("//third_party:fortunes.bzl", "fortunes")
 load("//third_party:system_library.bzl", "system_library")
 load("//third_party/cuda:cuda_configure.bzl", "cuda_configure")
 
-# Upstream's label -> pkg-config module.
+# Upstream's label -> pkg-config module, of the targets that some BUILD file names.
 _ABSL_TARGETS = {
-    "absl/algorithm": "absl_algorithm",
-    "absl/algorithm:container": "absl_algorithm_container",
-    "absl/base": "absl_base",
-    "absl/base:config": "absl_config",
-    "absl/base:core_headers": "absl_core_headers",
-    "absl/base:dynamic_annotations": "absl_dynamic_annotations",
-    "absl/base:endian": "absl_endian",
-    "absl/base:log_severity": "absl_log_severity",
-    "absl/base:raw_logging_internal": "absl_raw_logging_internal",
-    "absl/cleanup": "absl_cleanup",
-    "absl/container:btree": "absl_btree",
-    "absl/container:fixed_array": "absl_fixed_array",
     "absl/container:flat_hash_map": "absl_flat_hash_map",
-    "absl/container:flat_hash_set": "absl_flat_hash_set",
-    "absl/container:inlined_vector": "absl_inlined_vector",
-    "absl/container:node_hash_map": "absl_node_hash_map",
-    "absl/container:node_hash_set": "absl_node_hash_set",
-    "absl/debugging:failure_signal_handler": "absl_failure_signal_handler",
-    "absl/debugging:leak_check": "absl_leak_check",
-    "absl/debugging:stacktrace": "absl_stacktrace",
-    "absl/debugging:symbolize": "absl_symbolize",
     "absl/flags:commandlineflag": "absl_flags_commandlineflag",
-    "absl/flags:config": "absl_flags_config",
     "absl/flags:flag": "absl_flags",
-    "absl/flags:marshalling": "absl_flags_marshalling",
     "absl/flags:parse": "absl_flags_parse",
-    "absl/flags:program_name": "absl_flags_program_name",
     "absl/flags:reflection": "absl_flags_reflection",
     "absl/flags:usage": "absl_flags_usage",
-    "absl/flags:usage_internal": "absl_flags_usage_internal",
-    "absl/functional:any_invocable": "absl_any_invocable",
-    "absl/functional:bind_front": "absl_bind_front",
     "absl/functional:function_ref": "absl_function_ref",
-    "absl/hash": "absl_hash",
-    "absl/memory": "absl_memory",
-    "absl/meta:type_traits": "absl_type_traits",
-    "absl/numeric:bits": "absl_bits",
-    "absl/numeric:int128": "absl_int128",
-    "absl/random": "absl_random_random",
-    "absl/random:bit_gen_ref": "absl_random_bit_gen_ref",
-    "absl/random:distributions": "absl_random_distributions",
-    "absl/random:seed_gen_exception": "absl_random_seed_gen_exception",
-    "absl/random:seed_sequences": "absl_random_seed_sequences",
     "absl/status": "absl_status",
     "absl/status:statusor": "absl_statusor",
     "absl/strings": "absl_strings",
-    "absl/strings:cord": "absl_cord",
     "absl/strings:str_format": "absl_str_format",
-    "absl/synchronization": "absl_synchronization",
     "absl/time": "absl_time",
-    "absl/types:any": "absl_any",
-    "absl/types:compare": "absl_compare",
-    "absl/types:optional": "absl_optional",
     "absl/types:span": "absl_span",
-    "absl/types:variant": "absl_variant",
-    "absl/utility": "absl_utility",
 }
 
 def _with_names(targets):
@@ -151,6 +108,23 @@ def third_party_dependencies():
         linkage = "system",
         optional = True,
         targets = {":crypto": "libcrypto"},
+    )
+    # A package that lacks some modules, for //third_party/system_library_test.
+    system_library(
+        name = "system_library_test",
+        apt = "libtest-dev",
+        optional = True,
+        pc_files = ["//third_party/system_library_test:present.pc"],
+        targets = {
+            ":absent": "system_library_test_absent",
+            ":chosen": "system_library_test_absent|requires_absent|present",
+            ":no_choice": "system_library_test_absent|requires_absent",
+            "deep:present": "present",
+            "deep:requires_absent": "requires_present requires_absent",
+            "deep:requires_present": "requires_present",
+            "links:absent": "links_absent",
+            "links:flag": "-lsystem_library_test_absent",
+        },
     )
     fortunes(name = "fortunes")
     cuda_configure(name = "cuda")
