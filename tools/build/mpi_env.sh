@@ -6,6 +6,9 @@ TMPDIR="$(mktemp -d /tmp/mpi.XXXXXX)"
 export TMPDIR
 trap 'rm -rf "$TMPDIR"' EXIT
 
+# Open MPI 5 does not start without a home folder, and a test has none. This one holds no settings.
+export HOME="$TEST_TMPDIR"
+
 export OMPI_MCA_plm=isolated                  # no ssh: this machine only
 export OMPI_MCA_btl=self,vader                # shared memory
 export OMPI_MCA_btl_vader_backing_directory="$TMPDIR"  # what a killed rank leaves goes with it
