@@ -7,8 +7,8 @@ program="$1" times="$2"
 source tools/build/mpi_env.sh
 export FOLDER="$TMPDIR"
 
-# What each rank runs: leaves its process' id, what it says and its exit code. mpirun ends the other
-# ranks itself, first by SIGTERM, one second after it has noticed.
+# What each rank runs: leaves its process' id, what it says and its exit code. mpirun of Open MPI 4
+# ends the other ranks itself, first by SIGTERM, one second after it has noticed.
 cat > "$TMPDIR/rank" << 'RANK'
 #!/bin/bash
 trap '' TERM
@@ -43,7 +43,7 @@ for ((round = 1; round <= times; ++round)); do
   ranks=$((2 + RANDOM % 3)) victim=0
   victim=$((RANDOM % ranks))
   rm -f "$FOLDER"/{out,err,pid,code,end}[0-9]
-  "${mpirun[@]}" -n "$ranks" "$FOLDER/rank" "$program" --preset=demo --steps=1000 --threads=1 \
+  "${patient_mpirun[@]}" -n "$ranks" "$FOLDER/rank" "$program" --preset=demo --steps=1000 --threads=1 \
     --batch_tokens=384 --val_tokens=256 --comm_timeout=60s --epochs=100 > "$FOLDER/mpirun" 2>&1 &
   job=$!
   await 60 trains || fail "round $round: the run did not start"
@@ -51,7 +51,7 @@ for ((round = 1; round <= times; ++round)); do
   killed="$(date +%s.%N)"
   kill -KILL "$(cat "$FOLDER/pid$victim")"
   await 20 ended || fail "round $round: mpirun still runs"
-  wait "$job" && fail "round $round: mpirun ended with code 0"
+  if wait "$job"; then ((open_mpi >= 5)) || fail "round $round: mpirun ended with code 0"; fi
   slowest=0
   for ((rank = 0; rank < ranks; ++rank)); do
     code="$(cat "$FOLDER/code$rank" 2> /dev/null || echo none)"

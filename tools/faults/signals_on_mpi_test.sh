@@ -31,7 +31,7 @@ fail() {
 ranks=3
 for victim in 0 2; do
   rm -rf "$FOLDER"/{out,err,pid,code}[0-9] "$FOLDER/run"
-  "${mpirun[@]}" -n "$ranks" "$FOLDER/rank" "$program" --preset=demo --steps=1000 --threads=1 \
+  "${patient_mpirun[@]}" -n "$ranks" "$FOLDER/rank" "$program" --preset=demo --steps=1000 --threads=1 \
     --slots=3 --batch_tokens=48 --val_tokens=48 --comm_timeout=5m --epochs=100 \
     --out_dir="$FOLDER/run" > "$FOLDER/mpirun" 2>&1 &
   job=$!
