@@ -16,8 +16,9 @@
 // came (DeadlineExceeded), MPI is not called again, and all unfinished and later calls fail with
 // that Status, whose further lines say how far each rank is (flight_record.h). Nothing touches the
 // callers' tensors then. The process cannot use MPI again and should end: MPI_Finalize would wait
-// for the lost rank. mpirun's own way with a lost rank is to end the others one second later, so
-// they have that long for their last words; with `mpirun --enable-recovery` it leaves them alone.
+// for the lost rank. mpirun's own way with a lost rank is to end the others one second later (Open
+// MPI 5: a quarter of a second), so they have that long for their last words; README.md has the
+// options with which it leaves them alone.
 //
 // A wrong order or size of calls shows as an error of MPI, as a timeout, or not at all:
 // comm/checking.h names it.
