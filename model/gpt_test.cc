@@ -5,6 +5,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/testing/bf16.h"
 #include "model/init.h"
 #include "model/testing.h"
 
@@ -99,7 +100,7 @@ TEST_F(GptTest, T1_07_InitialLossIsLogVocabulary) {
 
 // T1-13: at the start the residual stream ends as x0 (1 + 5 sigmoid(-1.5)), and x0 = rms(embed)
 // since the smear lambda is 0.
-void ExpectStream(const GptConfig& config, double scale, double ulps, kernels::Queue& queue) {
+void ExpectStream(const GptConfig& config, double scale, double roundings, kernels::Queue& queue) {
   const auto weights = MakeWeights(config, 0);
   InitParameters(config, 3, weights->parameters(), queue);
   SmallPass pass(config, 0, 2, false, queue);
@@ -112,7 +113,8 @@ void ExpectStream(const GptConfig& config, double scale, double ulps, kernels::Q
     for (int j = 0; j < 32; ++j) square += std::pow(kernels::ToFloat(e[j]), 2) / 32;
     for (int j = 0; j < 32; ++j) {
       const double want = scale * kernels::ToFloat(e[j]) / std::sqrt(square);
-      ASSERT_NEAR(kernels::ToFloat(stream[32 * row + j]), want, ulps * std::abs(want) / 256);
+      ASSERT_NEAR(kernels::ToFloat(stream[32 * row + j]), want,
+                  roundings * kernels::testing::kBf16Roundoff * std::abs(want));
     }
   }
 }

@@ -7,6 +7,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/testing/bf16.h"
 #include "model/config.h"
 #include "model/init.h"
 #include "model/parameters.h"
@@ -60,7 +61,8 @@ TEST(Record7, T2_03_T2_21_InitialWeights) {
       EXPECT_NEAR(std::sqrt(square / (qkvo ? 3 * quarter : p.spec.size())), deviation,
                   0.01 * deviation)
           << name;
-      EXPECT_LE(largest, std::sqrt(3.0) * deviation * (1 + 1.0 / 256)) << name;
+      EXPECT_LE(largest, std::sqrt(3.0) * deviation * (1 + kernels::testing::kBf16Roundoff))
+          << name;
     }
     for (int64_t i = 3 * quarter; qkvo && i < 4 * quarter; ++i) ASSERT_EQ(value(i), 0) << name;
   }

@@ -8,6 +8,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/testing/bf16.h"
 #include "model/gpt.h"
 #include "model/init.h"
 #include "model/parameters.h"
@@ -212,7 +213,7 @@ TEST_F(SplitBanksTest, InitialWeights) {
     }
     EXPECT_NEAR(square / p.spec.size(), bound * bound / 3, 0.03 * bound * bound / 3) << name;
     EXPECT_GT(largest, 0.99 * bound) << name;
-    EXPECT_LE(largest, bound * (1 + 1.0 / 256)) << name;
+    EXPECT_LE(largest, bound * (1 + kernels::testing::kBf16Roundoff)) << name;
   }
   EXPECT_NE(Find(*weights, "qk_bank").value.bf16()[0].bits,
             Find(*weights, "vo_bank").value.bf16()[0].bits);

@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/ops/attention.h"
+#include "kernels/testing/bf16.h"
 #include "kernels/testing/testing.h"
 
 namespace kernels {
@@ -17,8 +18,10 @@ namespace {
 
 using testing::HostTensor;
 using testing::RandomTensor;
+using testing::WithinBf16Steps;
 
 constexpr float kScale = 0.1f;
+constexpr double kSums = 1.0 / 4096;  // the error of f32 sums and exponentials is far below
 
 struct Case {
   std::string name;
@@ -123,7 +126,6 @@ class CachedAttentionTest : public ::testing::TestWithParam<Case> {
 
 // As in AttentionTest: one rounding to bf16 on top of f32 sums.
 TEST_P(CachedAttentionTest, MatchesFloat64) {
-  const double rounding = std::ldexp(1.0, -8), sums = std::ldexp(1.0, -12);
   for (int64_t n : {1, 3}) {
     for (int64_t begin = 0; begin + n <= c_.tokens; begin += 13) {
       const Rows got = Part(begin, n);
@@ -131,8 +133,8 @@ TEST_P(CachedAttentionTest, MatchesFloat64) {
         const int64_t row = n - 1, head = c_.heads - 1;
         const std::vector<double> want = Oracle(slot, head, begin + row);
         for (int64_t i = 0; i < c_.head_dim; ++i) {
-          ASSERT_NEAR(got.o[(slot * n + row) * c_.dim() + head * c_.head_dim + i], want[i],
-                      rounding * std::abs(want[i]) + sums)
+          const double o = got.o[(slot * n + row) * c_.dim() + head * c_.head_dim + i];
+          ASSERT_TRUE(WithinBf16Steps(o, want[i], 0.5, kSums))
               << "query " << begin + row << ", feature " << i;
         }
         ASSERT_NEAR(got.lse[(slot * c_.heads + head) * n + row], want[c_.head_dim], 1e-5)
@@ -148,9 +150,10 @@ TEST_P(CachedAttentionTest, AllRowsAreAttentionToTheBit) {
   EXPECT_EQ(got.lse, whole.lse);
 }
 
-// Every row, whatever came with it. Both are within half a rounding, 2^-9, of the exact value.
+// Case G1: every row, whatever came with it. oneDNN's order of a sum depends on the number of rows
+// and on the instruction set, so a sum that is near the middle of two values in bf16 may be rounded
+// to either: one step, and the f32 sums' error where the step is smaller than that.
 TEST_P(CachedAttentionTest, RowsAreThoseOfTheWholeSlot) {
-  const double rounding = std::ldexp(1.0, -8), sums = std::ldexp(1.0, -12);
   const Rows whole = Whole();
   for (int64_t n : {1, 5, 70}) {
     for (int64_t begin = 0; begin + n <= c_.tokens; begin += n) {
@@ -158,7 +161,7 @@ TEST_P(CachedAttentionTest, RowsAreThoseOfTheWholeSlot) {
       for (int64_t slot = 0; slot < c_.slots(); ++slot) {
         for (int64_t i = 0; i < n * c_.dim(); ++i) {
           const double want = whole.o[(slot * c_.tokens + begin) * c_.dim() + i];
-          ASSERT_NEAR(got.o[slot * n * c_.dim() + i], want, rounding * std::abs(want) + sums)
+          ASSERT_TRUE(WithinBf16Steps(got.o[slot * n * c_.dim() + i], want, 1, kSums))
               << n << " queries from " << begin << ", slot " << slot << ", element " << i;
         }
       }

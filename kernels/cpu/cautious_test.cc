@@ -9,15 +9,16 @@
 
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/ops/optimizer.h"
+#include "kernels/testing/bf16.h"
 #include "kernels/testing/testing.h"
 
 namespace kernels {
 namespace {
 
 using testing::HostTensor;
+using testing::kOneRounding;
 using testing::RandomTensor;
-
-constexpr double kBf16Ulp = 1.0 / 128;  // at most, of a value
+using testing::WithinBf16Steps;
 
 HostTensor Filled(DType dtype, const std::vector<double>& values) {
   HostTensor tensor(dtype, {static_cast<int64_t>(values.size())});
@@ -105,8 +106,8 @@ TEST(Cautious, AdamMatchesFloat64) {
           // The sums may cancel: f32 rounding of their terms, up to 4, comes on top.
           ASSERT_NEAR(m1[i], mi, 1e-6);
           ASSERT_NEAR(v1[i], vi, 1e-6);
-          const double ulp = dtype == DType::kF32 ? 0 : kBf16Ulp / 2;
-          ASSERT_NEAR(p1[i], pi, ulp * std::fabs(pi) + 2e-6) << i;
+          const double steps = dtype == DType::kF32 ? 0 : 0.5;
+          ASSERT_TRUE(WithinBf16Steps(p1[i], pi, steps, 2e-6)) << i;
         }
       }
       EXPECT_GT(decayed, n);
@@ -126,7 +127,7 @@ TEST(Cautious, UO_32_NesterovGolden) {
       const HostTensor g = Filled(DType::kF32, {gradients[i]});
       MomentumUpdate({.g = g, .m = m, .mu = mu, .u = u, .gradient = gradient}, *MakeCpuQueue(1));
       EXPECT_NEAR(m.ToDouble()[0], want_m[i], 2e-7) << i;
-      EXPECT_NEAR(u.ToDouble()[0], want_u[i], want_u[i] * kBf16Ulp / 2 + 2e-7) << i;
+      EXPECT_TRUE(WithinBf16Steps(u.ToDouble()[0], want_u[i], 0.5, 2e-7)) << i;
     }
   }
 }
@@ -148,9 +149,9 @@ TEST(Cautious, MomentumRoundsTheGradientAsTold) {
         const double grad = gradient == DType::kBF16 ? RoundToBF16(exact) : exact;
         const double mi = m0[i] + (1 - keep) * (grad - m0[i]);
         const double ui = grad + keep * (mi - grad);
-        const double ulp = moment == DType::kF32 ? 0 : kBf16Ulp / 2;
-        ASSERT_NEAR(m1[i], mi, ulp * std::fabs(mi) + 4e-7) << i;
-        ASSERT_NEAR(u1[i], ui, kBf16Ulp / 2 * std::fabs(ui) + 4e-7) << i;
+        const double steps = moment == DType::kF32 ? 0 : kOneRounding;
+        ASSERT_TRUE(WithinBf16Steps(m1[i], mi, steps, 4e-7)) << i;
+        ASSERT_TRUE(WithinBf16Steps(u1[i], ui, kOneRounding, 4e-7)) << i;
         rounding = std::max(rounding, (1 - keep) * std::fabs(RoundToBF16(exact) - exact));
       }
       EXPECT_GT(rounding, 1e-4);  // far above the tolerance of an f32 m

@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/ops/optimizer.h"
+#include "kernels/testing/bf16.h"
 #include "kernels/testing/testing.h"
 
 namespace kernels {
@@ -14,8 +15,8 @@ namespace {
 
 using testing::HostTensor;
 using testing::RandomTensor;
+using testing::WithinBf16Steps;
 
-constexpr double kBf16Ulp = 1.0 / 128;  // at most, of a value
 constexpr float kScale = 1.05f, kLoneScale = 1.1f, kEps = 1e-6f;
 
 // u u^T or u^T u of one matrix.
@@ -63,7 +64,7 @@ void ExpectDivided(const std::vector<double>& got, const std::vector<double>& fr
   for (int64_t i = begin; i < begin + size; ++i) {
     const double want = from[i] / divisor;
     // One rounding to bf16, and the f32 norm.
-    ASSERT_NEAR(got[i], want, std::fabs(want) * (kBf16Ulp / 2 + 1e-5)) << i;
+    ASSERT_TRUE(WithinBf16Steps(got[i], want, 0.5, 1e-5 * std::fabs(want))) << i;
   }
 }
 

@@ -8,23 +8,30 @@
 #include <vector>
 
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/testing/bf16.h"
 #include "kernels/testing/testing.h"
 
 namespace kernels {
 namespace {
 
+using testing::ExpectWithinBf16Steps;
 using testing::HostTensor;
 using testing::RandomTensor;
 using testing::RelativeError;
+using testing::WithinBf16Steps;
 using Doubles = std::vector<double>;
 
-// RelativeError counts the largest error in units of the root mean square. Elements reach some
-// five times that, and a bf16 rounding is at most 2^-8 of an element: 5 * 2^-8.
-constexpr double kBf16 = 0.02;
-// f32 sums of up to 1100 products, whose errors add up at random: far below 1100 * 2^-24.
+// Of the root mean square: f32 sums of up to 1100 products, whose errors add up at random, far
+// below 1100 * 2^-24.
 constexpr double kF32 = 2e-5;
 
-double ToleranceOf(DType dtype) { return dtype == DType::kBF16 ? kBf16 : kF32; }
+// `got` in bf16 are f32 sums that were rounded once, of which `want` are the exact values.
+void ExpectRounded(const Doubles& got, const Doubles& want, const std::string& what) {
+  double squares = 0;
+  for (double value : want) squares += value * value;
+  const double sums = kF32 * std::sqrt(squares / std::max<size_t>(want.size(), 1));
+  ExpectWithinBf16Steps(got, want, 0.5, sums, what);
+}
 
 bool SameBits(const Tensor& a, const Tensor& b) {
   return a.bytes() == b.bytes() && std::memcmp(a.data(), b.data(), a.bytes()) == 0;
@@ -70,9 +77,14 @@ void CheckMatMul(const Shape& s, DType in, DType out, bool trans_a, bool trans_b
                                     y.data() + (shared_b ? 0 : i * n * k), trans_b, m, n, k);
     for (double value : product) want.push_back(0.75 * value - 0.5 * base[want.size()]);
   }
-  EXPECT_LT(RelativeError(c.ToDouble(), want), ToleranceOf(out))
-      << c.get() << " = " << a.get() << (trans_a ? " transposed" : "") << " * " << b.get()
-      << (trans_b ? " transposed" : "");
+  std::ostringstream what;
+  what << c.get() << " = " << a.get() << (trans_a ? " transposed" : "") << " * " << b.get()
+       << (trans_b ? " transposed" : "");
+  if (out == DType::kBF16) {
+    ExpectRounded(c.ToDouble(), want, what.str());
+  } else {
+    EXPECT_LT(RelativeError(c.ToDouble(), want), kF32) << what.str();
+  }
 }
 
 TEST(MatMul, MatchesFloat64) {
@@ -260,9 +272,9 @@ TEST(LinearRelu2, MatchesFloat64AndFiniteDifferences) {
     LinearRelu2Grad(dy, v, HiddenDim::kColumns, a, da, *queue);
 
     const Doubles got_a = a.ToDouble(), got_b = b.ToDouble();
-    EXPECT_LT(RelativeError(got_a, Product(u.ToDouble().data(), false, w.ToDouble().data(), false,
-                                           rows, hidden, in)),
-              kBf16);
+    ExpectRounded(got_a,
+                  Product(u.ToDouble().data(), false, w.ToDouble().data(), false, rows, hidden, in),
+                  "a");
     const Doubles dy_v =
         Product(dy.ToDouble().data(), false, v.ToDouble().data(), false, rows, hidden, in);
     const Doubles got_da = da.ToDouble();
@@ -275,7 +287,7 @@ TEST(LinearRelu2, MatchesFloat64AndFiniteDifferences) {
       const double h = 1e-4;
       const double up = Relu2Term(got_a[i] + h, dy_v[i]), down = Relu2Term(got_a[i] - h, dy_v[i]);
       const double want = (up - down) / (2 * h);
-      EXPECT_NEAR(got_da[i], want, std::fabs(want) / 256 + h * std::fabs(dy_v[i]) + 1e-3);
+      EXPECT_TRUE(WithinBf16Steps(got_da[i], want, 0.5, h * std::fabs(dy_v[i]) + 1e-3));
     }
   }
 }
@@ -318,17 +330,18 @@ TEST(LinearRelu2, HiddenDimAsRows) {
     };
     const Doubles want_a = product(u), dy_w = product(dy);
     const Doubles got_a = a.ToDouble(), got_b = b.ToDouble(), got_da = da.ToDouble();
-    EXPECT_LT(RelativeError(got_a, want_a), kBf16);
+    ExpectRounded(got_a, want_a, "a");
     for (size_t i = 0; i < got_a.size(); ++i) {
       const double positive = std::max(got_a[i], 0.0);
       ASSERT_EQ(got_b[i], RoundToBF16(static_cast<float>(positive * positive))) << i;
       const double want_da = dy_w[i] * 2 * positive;
-      // One rounding, perhaps of the product too; and where the product cancels, the f32 sums.
-      ASSERT_NEAR(got_da[i], want_da, std::fabs(want_da) / 128 + 1e-4) << i;
+      // One rounding; and where the product cancels, the f32 sums.
+      ASSERT_TRUE(WithinBf16Steps(got_da[i], want_da, 0.5, 1e-4)) << i;
     }
-    EXPECT_LT(RelativeError(got_a, other_a.ToDouble()), kBf16);
-    EXPECT_LT(RelativeError(got_b, other_b.ToDouble()), 3 * kBf16);  // a's error counts twice
-    EXPECT_LT(RelativeError(got_da, other_da.ToDouble()), kBf16);
+    ExpectWithinBf16Steps(got_a, other_a.ToDouble(), 1, 1e-4, "a of both layouts");
+    // A step of a is up to 2 sqrt(2) steps of its square, and the square is rounded on both sides.
+    ExpectWithinBf16Steps(got_b, other_b.ToDouble(), 4, 1e-4, "b of both layouts");
+    ExpectWithinBf16Steps(got_da, other_da.ToDouble(), 1, 1e-4, "da of both layouts");
   }
 }
 
@@ -353,9 +366,8 @@ TEST_P(SymmetricTest, MatchesMatMul) {
     SymmetricProduct(x, 0.5f, beta, beta == 0 ? Tensor() : addend.get(), c, *queue);
     MatMul(x, x, product, {.trans_b = true, .alpha = 0.5f, .beta = beta}, wide, *queue);
     const Doubles got = c.ToDouble(), want = product.ToDouble();
-    for (size_t i = 0; i < got.size(); ++i) {  // a rounding, and f32 sums in another order
-      ASSERT_NEAR(got[i], want[i], std::fabs(want[i]) / 256 + 1e-3) << i;
-    }
+    // A rounding, and f32 sums in another order.
+    ExpectWithinBf16Steps(got, want, 0.5, 1e-3, "c");
     for (int64_t m = 0; m < batch; ++m) {
       const BF16* values = c.get().At(m).bf16();
       for (int64_t i = 0; i < r; ++i) {

@@ -147,8 +147,8 @@ TEST_P(QkvTest, ForwardMatchesFloat64) {
   const Data data(c, 1);
   RunQkv(c, data, 2);
   // The sums of squares and the products are in f32: 2^-16 covers them where two terms cancel.
-  ExpectNear(Joined(data.q, data.k, data.v), QkvOracle(c, data).Forward(), kRounding,
-             std::ldexp(1.0, -16), "q, k, v");
+  ExpectWithinBf16Steps(Joined(data.q, data.k, data.v), QkvOracle(c, data).Forward(), 0.5,
+                        std::ldexp(1.0, -16), "q, k, v");
 }
 
 TEST_P(QkvTest, ThreadsSlotsAndLeavesChangeNoBit) {
@@ -204,14 +204,15 @@ TEST_P(QkvGradTest, MatchesFiniteDifferences) {
   };
   // The f32 arithmetic cancels in dn - n * mean(n dn): 2^-16 of values near 1. The finite
   // differences are good to 1e-7.
-  ExpectNear(data.dqkv.ToDouble(), differences(oracle.qkv), kRounding, std::ldexp(8.0, -16),
-             "dqkv");
+  ExpectWithinBf16Steps(data.dqkv.ToDouble(), differences(oracle.qkv), 0.5, std::ldexp(8.0, -16),
+                        "dqkv");
   ExpectNear(data.dscalars.ToDouble(), differences(oracle.scalars), 1e-5, 1e-4, "dscalars");
   if (!c.table) return;
   Doubles rows = rows_before;
   const Doubles dv = data.dv.ToDouble();
   for (size_t i = 0; i < rows.size(); ++i) rows[i] += oracle.scalars[kLambda + 1] * dv[i];
-  ExpectNear(data.dvalue_rows.ToDouble(), rows, kRounding, std::ldexp(1.0, -16), "dvalue_rows");
+  ExpectWithinBf16Steps(data.dvalue_rows.ToDouble(), rows, 0.5, std::ldexp(1.0, -16),
+                        "dvalue_rows");
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, QkvTest,
@@ -242,8 +243,11 @@ TEST(QkvRotary, T1_24_RotatesByMinusTheta) {
     const Doubles q = data.q.ToDouble(), k = data.k.ToDouble();
     for (const Doubles* y : {&q, &k}) {
       // Rounded twice: the table and the result.
-      EXPECT_NEAR((*y)[2 * t], std::sqrt(2.0) * std::cos(t), 2 * kRounding * std::sqrt(2.0));
-      EXPECT_NEAR((*y)[2 * t + 1], -std::sqrt(2.0) * std::sin(t), 2 * kRounding * std::sqrt(2.0));
+      const double root = std::sqrt(2.0), cosine = std::cos(t), sine = std::sin(t);
+      EXPECT_TRUE(WithinBf16Steps((*y)[2 * t], root * cosine, 0.5,
+                                  root * 0.5 * testing::Bf16Step(cosine) + 1e-6));
+      EXPECT_TRUE(WithinBf16Steps((*y)[2 * t + 1], -root * sine, 0.5,
+                                  root * 0.5 * testing::Bf16Step(sine) + 1e-6));
     }
   }
 }
@@ -278,7 +282,8 @@ TEST(QkvRotary, T2_12_HalfTruncated) {
           EXPECT_EQ(first, from[i]) << t << " " << i;
           EXPECT_EQ(second, from[64 + i]) << t << " " << i;
         }
-        EXPECT_NEAR(std::hypot(first, second), std::sqrt(2.0), kRounding * std::sqrt(2.0));
+        EXPECT_NEAR(std::hypot(first, second), std::sqrt(2.0),
+                    testing::kBf16Roundoff * std::sqrt(2.0));  // as each of the two
       }
     }
   }
@@ -288,8 +293,8 @@ TEST(QkvRotary, T2_12_HalfTruncated) {
   data.qkv.Set(x);
   RunQkv(c, data, 1);
   const double length = std::sqrt(128.0);
-  EXPECT_NEAR(data.q.ToDouble()[128] / length, 0.5403023, kRounding);
-  EXPECT_NEAR(data.q.ToDouble()[128 + 64] / length, -0.8414710, kRounding);
+  EXPECT_TRUE(WithinBf16Steps(data.q.ToDouble()[128], 0.5403023 * length, 0.5, 1e-5));
+  EXPECT_TRUE(WithinBf16Steps(data.q.ToDouble()[128 + 64], -0.8414710 * length, 0.5, 1e-5));
 }
 
 // All of q, k and v have a norm of their own: attention does not see the length of its input.
@@ -302,9 +307,9 @@ TEST(QkvNormValue, T2_22_TwiceTheInputIsTheSame) {
   RunQkv(c, once, 1);
   RunQkv(c, twice, 1);
   // The epsilon is 2^-23 beside 1: at most a neighbour in bf16, where a value lies at a boundary.
-  ExpectNear(twice.q.ToDouble(), once.q.ToDouble(), 2 * kRounding, 1e-6, "q");
-  ExpectNear(twice.k.ToDouble(), once.k.ToDouble(), 2 * kRounding, 1e-6, "k");
-  ExpectNear(twice.v.ToDouble(), once.v.ToDouble(), 2 * kRounding, 1e-6, "v");
+  ExpectWithinBf16Steps(twice.q.ToDouble(), once.q.ToDouble(), 1, 1e-6, "q");
+  ExpectWithinBf16Steps(twice.k.ToDouble(), once.k.ToDouble(), 1, 1e-6, "k");
+  ExpectWithinBf16Steps(twice.v.ToDouble(), once.v.ToDouble(), 1, 1e-6, "v");
 }
 
 // Without a table a normed v is its lambda times the norm.
@@ -316,9 +321,10 @@ TEST(QkvNormValue, T2_09_RmsOfEachHead) {
   data.qkv.Set(x);
   data.scalars.Set(Doubles(kScalars, 1.0));
   RunQkv(c, data, 1);
-  ExpectNear(data.v.ToDouble(),
-             {0.365148, 0.730297, 1.095445, 1.460593, 0.999404, 0.999404, 0.999404, 0.999404},
-             kRounding, 0, "v");
+  ExpectWithinBf16Steps(
+      data.v.ToDouble(),
+      {0.365148, 0.730297, 1.095445, 1.460593, 0.999404, 0.999404, 0.999404, 0.999404}, 0.5, 1e-6,
+      "v");
 }
 
 TEST(QkvDeathTest, NamesAForeignToken) {

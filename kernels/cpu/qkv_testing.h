@@ -11,14 +11,16 @@
 
 #include "gtest/gtest.h"
 #include "kernels/tensor.h"
+#include "kernels/testing/bf16.h"
 #include "kernels/testing/testing.h"
 
 namespace kernels {
 
 using Doubles = std::vector<double>;
 
-// One rounding to bf16.
-constexpr double kRounding = 1.0 / 256;
+using testing::ExpectWithinBf16Steps;
+using testing::kOneRounding;
+using testing::WithinBf16Steps;
 
 struct Case {
   int64_t slots, tokens;

@@ -41,7 +41,7 @@ TEST_F(AttentionTest, HopperKernelKeepsWhatIsNotFiniteInItsDocument) {
         for (int i = token * 128; i < (token + 1) * 128; ++i) {
           not_finite += !std::isfinite(got[i]);
           if (!is_own(token)) {
-            ASSERT_NEAR(got[i], o[i], kElement + kBF16Ulp * std::fabs(o[i]))
+            ASSERT_NEAR(got[i], o[i], kElement + kBf16Roundoff * std::fabs(o[i]))
                 << bad << " in input " << input - &data.q << ": token " << token;
           }
         }
@@ -167,7 +167,7 @@ TEST_F(AttentionTest, MatchesFloat64) {
   const auto expect = [&](const Twin& got, const std::vector<double>& want, double absolute,
                           const char* what) {
     Set(got.cpu, want);
-    ExpectClose(got, kBF16Ulp, absolute, what);
+    ExpectClose(got, kBf16Roundoff, absolute, what);
   };
   expect(data.o, o, kElement, "o");
   expect(data.lse, lse, 1e-5, "lse");

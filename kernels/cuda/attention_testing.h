@@ -148,7 +148,7 @@ class AttentionTest : public CudaTest {
   }
 
   void ExpectForwardSameAsCpu(const Data& data, const std::string& what) {
-    ExpectClose(data.o, kBF16Ulp, kElement, "o, " + what);
+    ExpectClose(data.o, kBf16Roundoff, kElement, "o, " + what);
     ExpectNormClose(data.o, kNorm, "o, " + what);
     // A log of sums, each exact to some 2^-22, of scores up to about 6.
     ExpectClose(data.lse, 0, 1e-5, "lse, " + what);
@@ -158,7 +158,7 @@ class AttentionTest : public CudaTest {
     ExpectClose(data.delta, 1e-5, 1e-5, "delta, " + what);
     for (const auto& [twin, name] :
          {std::pair(data.dq, "dq, "), std::pair(data.dk, "dk, "), std::pair(data.dv, "dv, ")}) {
-      ExpectClose(twin, kBF16Ulp, kElement, name + what);
+      ExpectClose(twin, kBf16Roundoff, kElement, name + what);
     }
     ExpectNormClose(data.dv, kNorm, "dv, " + what);
     if (c.alone()) return;
@@ -217,7 +217,7 @@ class AttentionTest : public CudaTest {
         const int64_t first = std::max<int64_t>(start, first_of(query));
         for (int key = 0; key < kTokens; ++key) {
           const double want = first <= key && key <= query ? 1.0 / (query - first + 1) : 0.0;
-          ASSERT_NEAR(o[query * 128 + key], want, want * kBF16Ulp)
+          ASSERT_NEAR(o[query * 128 + key], want, want * kBf16Roundoff)
               << "window " << c.window << ", query " << query << ", key " << key;
         }
       }

@@ -13,7 +13,7 @@ namespace kernels {
 namespace {
 
 // Two values that f32 cannot tell apart may round to neighbours in bf16.
-constexpr double kNeighbour = 2 * kBF16Ulp;
+constexpr double kNeighbour = 2 * kBf16Roundoff;
 
 class CautiousTest : public CudaTest {
  protected:
@@ -102,7 +102,7 @@ TEST_F(CautiousTest, UO_32_NesterovGolden) {
                    cuda());
     cuda().Synchronize();
     EXPECT_NEAR(OnHost(m.cuda)[0], want_m[i], 2e-7) << i;
-    EXPECT_NEAR(OnHost(u.cuda)[0], want_u[i], want_u[i] * kBF16Ulp + 2e-7) << i;
+    EXPECT_NEAR(OnHost(u.cuda)[0], want_u[i], want_u[i] * kBf16Roundoff + 2e-7) << i;
   }
 }
 

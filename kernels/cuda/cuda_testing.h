@@ -4,7 +4,7 @@
 //     const Twin x = Normal(DType::kBF16, {2, 48, 768});
 //     const Twin y = Output(DType::kBF16, {2, 48, 768}), r = Output(DType::kF32, {2, 48});
 //     Both([&](Side side, Queue& queue) { RmsNorm(x.on(side), y.on(side), r.on(side), queue); });
-//     ExpectClose(y, kBF16Ulp);
+//     ExpectClose(y, 2 * kBf16Roundoff);  // perhaps neighbours
 //   }
 #ifndef KERNELS_CUDA_CUDA_TESTING_H_
 #define KERNELS_CUDA_CUDA_TESTING_H_
@@ -18,6 +18,7 @@
 #include "gtest/gtest.h"
 #include "kernels/queue.h"
 #include "kernels/tensor.h"
+#include "kernels/testing/bf16.h"
 
 namespace kernels {
 
@@ -29,8 +30,9 @@ struct Twin {
   Tensor on(Side side) const { return side == Side::kCpu ? cpu : cuda; }
 };
 
-// The error of one rounding to bf16, relative. Two correct results may be neighbours: 2 of these.
-constexpr double kBF16Ulp = 1.0 / 256;
+// ExpectClose's bounds are relative: two correct results may be neighbours, which are one bf16 step
+// apart, at most 2 of these.
+using testing::kBf16Roundoff;
 
 class CudaTest : public ::testing::Test {
  protected:

@@ -12,8 +12,8 @@ namespace kernels {
 namespace {
 
 // A value next to a rounding boundary may fall to the other side, since sums have another order:
-// one bf16 step, which is two kBF16Ulp of a number just above a power of two.
-constexpr double kStep = 2 * kBF16Ulp;
+// one bf16 step, which is two kBf16Roundoff of a number just above a power of two.
+constexpr double kStep = 2 * kBf16Roundoff;
 // f32 sums over tokens and features of numbers of both signs, relative to the rms of the results.
 constexpr double kSum = 1e-3;
 constexpr int64_t kVocab = 37, kScalars = 5;

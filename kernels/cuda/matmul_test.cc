@@ -1,6 +1,6 @@
 // Products. Sums in f32 differ between orders, and tensor cores cut off bits below 2^-24 of the
 // largest term where a CPU rounds: about 3e-6 of the norm at k = 768. That may tip the rounding to
-// bf16 over, to the neighbouring value, which is up to 2 kBF16Ulp away.
+// bf16 over, to the neighbouring value, which is up to 2 kBf16Roundoff away.
 #include "kernels/ops/matmul.h"
 
 #include <cmath>
@@ -42,7 +42,7 @@ TEST_F(MatMulTest, AllTranspositionsShapesAndDtypes) {
           Both([&](Side side, Queue& queue) {
             MatMul(a.on(side), b.on(side), c.on(side), options, addend.on(side), queue);
           });
-          ExpectClose(c, dtype == DType::kBF16 ? 2 * kBF16Ulp : 1e-5, 0,
+          ExpectClose(c, dtype == DType::kBF16 ? 2 * kBf16Roundoff : 1e-5, 0,
                       absl::StrCat(m, "x", n, "x", k, " trans ", trans, " batch ", batch));
         }
       }
@@ -58,7 +58,7 @@ TEST_F(MatMulTest, SharedWeightInPlaceAddend) {
   });
   // The library may round the product before it adds: another half of a value that is up to
   // twice as large.
-  ExpectClose(y, 4 * kBF16Ulp);
+  ExpectClose(y, 4 * kBf16Roundoff);
 }
 
 TEST_F(MatMulTest, F32IsNotTf32) {
@@ -108,8 +108,8 @@ TEST_F(MatMulTest, Relu2AndItsGradient) {
     Both([&](Side side, Queue& queue) {
       LinearRelu2(u.on(side), w.on(side), HiddenDim::kColumns, a.on(side), b.on(side), queue);
     });
-    ExpectClose(a, 2 * kBF16Ulp);
-    ExpectClose(b, 6 * kBF16Ulp);  // an a off by one value counts twice in its square
+    ExpectClose(a, 2 * kBf16Roundoff);
+    ExpectClose(b, 6 * kBf16Roundoff);  // an a off by one value counts twice in its square
     const Twin down = Normal(DType::kBF16, {128, 512}, 0.1),
                da = Output(DType::kBF16, {slots, 48, 512});
     const Twin same_a = Of(DType::kBF16, {slots, 48, 512}, OnHost(a.cpu));
@@ -117,7 +117,7 @@ TEST_F(MatMulTest, Relu2AndItsGradient) {
       LinearRelu2Grad(u.on(side), down.on(side), HiddenDim::kColumns, same_a.on(side), da.on(side),
                       queue);
     });
-    ExpectClose(da, 4 * kBF16Ulp);  // the product is rounded before and after the factor
+    ExpectClose(da, 4 * kBf16Roundoff);  // the product is rounded before and after the factor
   }
 }
 
@@ -134,15 +134,15 @@ TEST_F(MatMulTest, Relu2WithTheHiddenDimAsRows) {
         LinearRelu2(u.on(side), w.on(side), HiddenDim::kRows, a.on(side), b.on(side), queue);
       };
       Both(forward);
-      ExpectClose(a, 2 * kBF16Ulp, 0, "a");
-      ExpectClose(b, 6 * kBF16Ulp, 0, "b");
+      ExpectClose(a, 2 * kBf16Roundoff, 0, "a");
+      ExpectClose(b, 6 * kBf16Roundoff, 0, "b");
       const Twin same_a = Of(DType::kBF16, dims, OnHost(a.cpu)), da = Output(DType::kBF16, dims);
       const auto backward = [&](Side side, Queue& queue) {
         LinearRelu2Grad(u.on(side), w.on(side), HiddenDim::kRows, same_a.on(side), da.on(side),
                         queue);
       };
       Both(backward);
-      ExpectClose(da, 4 * kBF16Ulp, 0, "da");
+      ExpectClose(da, 4 * kBf16Roundoff, 0, "da");
 
       const std::vector<double> from = OnHost(w.cuda);
       std::vector<double> to(from.size());
@@ -157,9 +157,9 @@ TEST_F(MatMulTest, Relu2WithTheHiddenDimAsRows) {
       LinearRelu2Grad(u.cuda, turned.cuda, HiddenDim::kColumns, same_a.cuda, other_da, cuda());
       cuda().Synchronize();
       // In a Twin's place of the CPU's result.
-      for (const auto& [got, other, bound] : {std::tuple{a, other_a, 2 * kBF16Ulp},
-                                              {b, other_b, 6 * kBF16Ulp},
-                                              {da, other_da, 4 * kBF16Ulp}}) {
+      for (const auto& [got, other, bound] : {std::tuple{a, other_a, 2 * kBf16Roundoff},
+                                              {b, other_b, 6 * kBf16Roundoff},
+                                              {da, other_da, 4 * kBf16Roundoff}}) {
         Set(got.cpu, OnHost(other));
         ExpectClose(got, bound, 0, "columns");
       }

@@ -15,7 +15,7 @@ namespace {
 
 // The backends differ by some 1e-6 before an output is rounded to bf16, which can tip it to the
 // neighbouring value: at most two roundings away.
-constexpr double kNeighbour = 2 * kBF16Ulp;
+constexpr double kNeighbour = 2 * kBf16Roundoff;
 // Sums of up to 4096 products in f32, and the reciprocal square root.
 constexpr double kStatistic = 1e-5;
 

@@ -14,7 +14,7 @@ namespace kernels {
 namespace {
 
 // Two values that f32 cannot tell apart may round to neighbours in bf16.
-constexpr double kNeighbour = 2 * kBF16Ulp;
+constexpr double kNeighbour = 2 * kBf16Roundoff;
 
 class AnvilTest : public CudaTest {
  protected:

@@ -17,7 +17,7 @@ namespace {
 
 // Two values that f32 cannot tell apart may round to neighbours in bf16: one unit in the last place
 // of a value just above a power of two.
-constexpr double kNeighbour = 2 * kBF16Ulp;
+constexpr double kNeighbour = 2 * kBf16Roundoff;
 
 // The arithmetic is the same f32 operations in the same order; a CPU without fused multiply-add
 // rounds products as well. f32 results then differ by a few 2^-24 of the terms, which may cancel.

@@ -72,7 +72,7 @@ TEST_F(Relu2GemmTest, AsOnTheCpu) {
         Both([&](Side side, Queue& queue) {
           LinearRelu2(u.on(side), w.on(side), hidden, a.on(side), b.on(side), queue);
         });
-        ExpectClose(a, 2 * kBF16Ulp, 0, name + " a");
+        ExpectClose(a, 2 * kBf16Roundoff, 0, name + " a");
         // Of the a beside it, bit by bit: squares of bf16 are exact before they are rounded.
         std::vector<double> squares = OnHost(a.cuda);
         for (double& value : squares) value = std::pow(std::max(value, 0.0), 2);
@@ -82,7 +82,7 @@ TEST_F(Relu2GemmTest, AsOnTheCpu) {
         Both([&](Side side, Queue& queue) {
           LinearRelu2Grad(u.on(side), w.on(side), hidden, same_a.on(side), da.on(side), queue);
         });
-        ExpectClose(da, 4 * kBF16Ulp, 0, name + " da");
+        ExpectClose(da, 4 * kBf16Roundoff, 0, name + " da");
         ExpectSameBits(same_a, name + " a is only read");
       }
     }
