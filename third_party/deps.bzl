@@ -45,14 +45,12 @@ def third_party_dependencies():
             ":gtest_main": "gmock_main gmock gtest",
         },
     )
+    # Headers alone: //kernels/cpu:simd_target does what its shared library would be needed for.
     system_library(
         name = "com_google_highway",
         apt = "libhwy-dev",
         headers = ["hwy"],
-        targets = {
-            ":hwy": "libhwy",
-            ":contrib": "libhwy-contrib libhwy",
-        },
+        targets = {":hwy": ""},
     )
     system_library(
         name = "nlohmann_json",

@@ -9,6 +9,7 @@
 
 #include "hwy/highway.h"
 #include "kernels/cpu/simd-inl.h"
+#include "kernels/cpu/simd_dispatch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kernels {
@@ -99,7 +100,7 @@ HWY_AFTER_NAMESPACE();
 namespace kernels {
 namespace {
 
-HWY_EXPORT(AdamRange);
+KERNELS_EXPORT(AdamRange);
 
 // Elements of one task, as of the other optimizer ops.
 constexpr int64_t kBlock = 16384;
@@ -108,7 +109,7 @@ int64_t Blocks(int64_t size) { return (size + kBlock - 1) / kBlock; }
 
 void UpdateBlock(const AdamArgs& args, int64_t block) {
   const int64_t begin = block * kBlock;
-  HWY_DYNAMIC_DISPATCH(AdamRange)(args, begin, std::min(kBlock, args.p.size() - begin));
+  KERNELS_DISPATCH(AdamRange)(args, begin, std::min(kBlock, args.p.size() - begin));
 }
 
 // What AdamUpdate would be told of parameter i, which begins at `begin`.

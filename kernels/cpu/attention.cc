@@ -15,6 +15,7 @@
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/simd-inl.h"
+#include "kernels/cpu/simd_dispatch.h"
 #include "third_party/absl_compat/check.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -118,7 +119,7 @@ HWY_AFTER_NAMESPACE();
 namespace kernels {
 namespace {
 
-HWY_EXPORT(AttentionTask);
+KERNELS_EXPORT(AttentionTask);
 
 void CheckBoundaries(const Tensor& boundaries, int64_t tokens) {
   const int64_t n = boundaries.dim(1);
@@ -142,7 +143,7 @@ class CpuAttentionOps : public AttentionOps {
     CheckBoundaries(args.boundaries, args.k.dim(1));
     const AttentionProblem problem(args, begin);
     pool_.ParallelFor(problem.tasks(), [&](int64_t task) {
-      HWY_DYNAMIC_DISPATCH(AttentionTask)(problem, task);
+      KERNELS_DISPATCH(AttentionTask)(problem, task);
     });
   }
 

@@ -15,6 +15,7 @@
 #include "kernels/cpu/attention_tiles.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/simd-inl.h"
+#include "kernels/cpu/simd_dispatch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kernels {
@@ -157,18 +158,18 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace kernels {
 namespace {
-HWY_EXPORT(QueryGrad);
-HWY_EXPORT(KeyGrad);
+KERNELS_EXPORT(QueryGrad);
+KERNELS_EXPORT(KeyGrad);
 }  // namespace
 
 void AttentionQueryGradTask(const AttentionProblem& problem, const AttentionGradPointers& grad,
                             int64_t task) {
-  HWY_DYNAMIC_DISPATCH(QueryGrad)(problem, grad, task);
+  KERNELS_DISPATCH(QueryGrad)(problem, grad, task);
 }
 
 void AttentionKeyGradTask(const AttentionProblem& problem, const AttentionGradPointers& grad,
                           int64_t task) {
-  HWY_DYNAMIC_DISPATCH(KeyGrad)(problem, grad, task);
+  KERNELS_DISPATCH(KeyGrad)(problem, grad, task);
 }
 
 }  // namespace kernels

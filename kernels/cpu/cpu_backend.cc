@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "hwy/targets.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/simd_target.h"
 #include "kernels/cpu/thread_pool.h"
 
 namespace kernels {
@@ -124,21 +124,20 @@ class CpuQueue : public Queue {
 
 }  // namespace
 
+absl::Status CheckCpuBackend() { return CheckCpuTarget(); }
+
 Backend& CpuBackend() {
   static Cpu& cpu = *new Cpu;
   return cpu;
 }
 
-std::string DescribeCpu() {
-  const int64_t targets = hwy::SupportedTargets() & HWY_TARGETS;
-  const int64_t best = targets & -targets;  // Highway's better ones are lower bits
-  return std::string("CPU with ") + hwy::TargetName(best) + ", " + SgemmLibrary();
-}
+std::string DescribeCpu() { return "CPU with " + CpuTarget().name + ", " + SgemmLibrary(); }
 
 std::unique_ptr<Queue> MakeCpuQueue(int threads) {
   static std::mutex& mutex = *new std::mutex;
   static auto& engines = *new std::map<int, std::weak_ptr<Engine>>;
   if (threads == 0) threads = std::max(1u, std::thread::hardware_concurrency());
+  CpuTarget();  // before oneDNN's first product, which reads what it sets
   std::lock_guard<std::mutex> lock(mutex);
   std::shared_ptr<Engine> engine = engines[threads].lock();
   if (engine == nullptr) {

@@ -5,14 +5,20 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "kernels/queue.h"
 
 namespace kernels {
 
+// Whether the ops can run here: the error of CheckCpuTarget() in simd_target.h where the
+// environment chooses an instruction set that this program or machine lacks. Whoever is about to
+// compute on a CPU queue asks first; MakeCpuQueue CHECKs it.
+absl::Status CheckCpuBackend();
+
 // Never destroyed. Safe from any thread.
 Backend& CpuBackend();
 
-// "CPU with AVX2, oneDNN 2.7.2": what the bits of a result depend on.
+// "CPU with AVX2, oneDNN 2.7.2": what the bits of a result depend on. CHECKs CheckCpuBackend().
 std::string DescribeCpu();
 
 // A queue over a pool of `threads` threads; 0 means one per core. Queues made with the same

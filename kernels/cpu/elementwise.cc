@@ -13,6 +13,7 @@
 #include "hwy/highway.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/simd-inl.h"
+#include "kernels/cpu/simd_dispatch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kernels {
@@ -94,11 +95,11 @@ HWY_AFTER_NAMESPACE();
 namespace kernels {
 namespace {
 
-HWY_EXPORT(Convert);
-HWY_EXPORT(SumRange);
-HWY_EXPORT(ScaleRange);
-HWY_EXPORT(SumRow);
-HWY_EXPORT(FirstNonFiniteRange);
+KERNELS_EXPORT(Convert);
+KERNELS_EXPORT(SumRange);
+KERNELS_EXPORT(ScaleRange);
+KERNELS_EXPORT(SumRow);
+KERNELS_EXPORT(FirstNonFiniteRange);
 
 constexpr int64_t kPiece = 1 << 15;  // elements: enough work to outweigh handing it to a thread
 
@@ -119,7 +120,7 @@ class CpuElementwiseOps : public ElementwiseOps {
         std::memmove(static_cast<char*>(y.data()) + begin * width,
                      static_cast<const char*>(x.data()) + begin * width, size * width);
       } else {
-        HWY_DYNAMIC_DISPATCH(Convert)(x, y, begin, size);
+        KERNELS_DISPATCH(Convert)(x, y, begin, size);
       }
     });
   }
@@ -128,19 +129,19 @@ class CpuElementwiseOps : public ElementwiseOps {
 
   void Sum(Tensor a, Tensor b, Tensor c, Queue&) const override {
     ForPieces(c.size(), [&](int64_t begin, int64_t size) {
-      HWY_DYNAMIC_DISPATCH(SumRange)(a, b, c, begin, size);
+      KERNELS_DISPATCH(SumRange)(a, b, c, begin, size);
     });
   }
 
   void Scale(Tensor x, float factor, Queue&) const override {
     ForPieces(x.size(), [&](int64_t begin, int64_t size) {
-      HWY_DYNAMIC_DISPATCH(ScaleRange)(x.f32() + begin, factor, size);
+      KERNELS_DISPATCH(ScaleRange)(x.f32() + begin, factor, size);
     });
   }
 
   void RowSums(Tensor x, Tensor sums, Queue&) const override {
     pool_.ParallelFor(x.dim(0), [&](int64_t row) {
-      sums.f32()[row] = HWY_DYNAMIC_DISPATCH(SumRow)(x.f32() + row * x.cols(), x.cols());
+      sums.f32()[row] = KERNELS_DISPATCH(SumRow)(x.f32() + row * x.cols(), x.cols());
     });
   }
 
@@ -162,7 +163,7 @@ class CpuElementwiseOps : public ElementwiseOps {
   int64_t First(const Tensor& x) const {
     std::vector<int64_t> found((x.size() + kPiece - 1) / kPiece, -1);
     ForPieces(x.size(), [&](int64_t begin, int64_t size) {
-      const int64_t at = HWY_DYNAMIC_DISPATCH(FirstNonFiniteRange)(x, begin, size);
+      const int64_t at = KERNELS_DISPATCH(FirstNonFiniteRange)(x, begin, size);
       found[begin / kPiece] = at < 0 ? -1 : begin + at;
     });
     const auto first = std::find_if(found.begin(), found.end(), [](int64_t at) { return at >= 0; });

@@ -16,6 +16,7 @@
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/simd-inl.h"
+#include "kernels/cpu/simd_dispatch.h"
 #include "kernels/ops/norm.h"
 #include "third_party/absl_compat/check.h"
 
@@ -95,11 +96,11 @@ HWY_AFTER_NAMESPACE();
 namespace kernels {
 namespace {
 
-HWY_EXPORT(SmearNormRow);
-HWY_EXPORT(NormGradRow);
-HWY_EXPORT(AddScaledRow);
-HWY_EXPORT(StoreRow);
-HWY_EXPORT(AddRow);
+KERNELS_EXPORT(SmearNormRow);
+KERNELS_EXPORT(NormGradRow);
+KERNELS_EXPORT(AddScaledRow);
+KERNELS_EXPORT(StoreRow);
+KERNELS_EXPORT(AddRow);
 
 constexpr int64_t kRows = 32;         // of one task; fixes the order of the sums
 constexpr int64_t kGradColumns = 64;  // of one task in EmbeddingGrad
@@ -119,7 +120,7 @@ class CpuEmbeddingOps : public EmbeddingOps {
         const bool smeared = smears && t > 0;
         const BF16* before = smeared ? Row(a, row - 1) : nullptr;
         const float weight = smeared ? lambda * GateOf(a, row) : 0.0f;
-        HWY_DYNAMIC_DISPATCH(SmearNormRow)
+        KERNELS_DISPATCH(SmearNormRow)
         (Row(a, row), before, weight, dim, scratch, a.x0.bf16() + row * dim, a.inv_rms.f32() + row);
       }
     });
@@ -155,9 +156,9 @@ class CpuEmbeddingOps : public EmbeddingOps {
           }
         }
         if (t + 1 < tokens) {
-          HWY_DYNAMIC_DISPATCH(AddScaledRow)(next, lambda * next_gate, dx, dim);
+          KERNELS_DISPATCH(AddScaledRow)(next, lambda * next_gate, dx, dim);
         }
-        HWY_DYNAMIC_DISPATCH(StoreRow)(dx, de.bf16() + row * dim, dim);
+        KERNELS_DISPATCH(StoreRow)(dx, de.bf16() + row * dim, dim);
         std::swap(dx, next);
         gate = next_gate;
         dot = next_dot;
@@ -186,7 +187,7 @@ class CpuEmbeddingOps : public EmbeddingOps {
         for (int64_t row = slot * length; row < (slot + 1) * length; ++row) {
           const int64_t token = tokens.i32()[row];
           CHECK(token >= 0 && token < vocab) << "EmbeddingGrad: token " << token << " at " << row;
-          HWY_DYNAMIC_DISPATCH(AddRow)
+          KERNELS_DISPATCH(AddRow)
           (de.bf16() + row * dim + begin, table + token * dim + begin, cols);
         }
       }
@@ -242,8 +243,8 @@ class CpuEmbeddingOps : public EmbeddingOps {
     const int64_t dim = a.x0.cols();
     const BF16* before = t == 0 ? nullptr : Row(a, row - 1);
     *gate = t == 0 ? 0.0f : GateOf(a, row);
-    *dot = HWY_DYNAMIC_DISPATCH(NormGradRow)(dx0.bf16() + row * dim, a.x0.bf16() + row * dim,
-                                             a.inv_rms.f32()[row], before, dim, dx);
+    *dot = KERNELS_DISPATCH(NormGradRow)(dx0.bf16() + row * dim, a.x0.bf16() + row * dim,
+                                         a.inv_rms.f32()[row], before, dim, dx);
   }
 
   // work(task, slot, begin, end) for each block of rows of each slot

@@ -12,6 +12,8 @@
 
 #include "hwy/highway.h"
 #include "kernels/cpu/fp8-inl.h"
+#include "kernels/cpu/simd_dispatch.h"
+#include "kernels/cpu/simd_target.h"
 #include "kernels/dtype.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -36,7 +38,7 @@ HWY_AFTER_NAMESPACE();
 namespace kernels {
 namespace {
 
-HWY_EXPORT(RoundAll);
+KERNELS_EXPORT(RoundAll);
 
 // Every bf16 value (subnormals, infinities and NaNs among them), any f32 bits, and f32 values
 // near the formats' ties.
@@ -71,16 +73,14 @@ void ExpectEqualBits(const std::vector<float>& in, const std::vector<float>& got
 TEST(Fp8, VectorRoundingEqualsScalarOnEachTarget) {
   const std::vector<float> in = Inputs();
   std::vector<float> got(in.size());
-  for (int64_t targets = hwy::SupportedTargets(); targets != 0; targets &= targets - 1) {
-    hwy::SetSupportedTargetsForTest(targets & -targets);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-    HWY_DYNAMIC_DISPATCH(RoundAll)(true, in, got);
+  for (const SimdTarget& target : SimdTargets()) {
+    if (!target.runs()) continue;
+    SCOPED_TRACE(target.name);
+    KERNELS_DISPATCH_TO(target.bit, RoundAll)(true, in, got);
     ExpectEqualBits(in, got, RoundToE4M3);
-    HWY_DYNAMIC_DISPATCH(RoundAll)(false, in, got);
+    KERNELS_DISPATCH_TO(target.bit, RoundAll)(false, in, got);
     ExpectEqualBits(in, got, RoundToE5M2);
-    hwy::SetSupportedTargetsForTest(0);
   }
-  hwy::GetChosenTarget().DeInit();
 }
 
 TEST(Fp8, T1_25_GoldenQuantisations) {
@@ -90,7 +90,7 @@ TEST(Fp8, T1_25_GoldenQuantisations) {
                                  0.01f / x_scale, 0.008f / w_scale, 1 / w_scale};
   const std::vector<float> want = {16, 8, -36, 0.15625f, 4, 448};
   std::vector<float> got(in.size());
-  HWY_DYNAMIC_DISPATCH(RoundAll)(true, in, got);
+  KERNELS_DISPATCH(RoundAll)(true, in, got);
   EXPECT_EQ(got, want);
 }
 

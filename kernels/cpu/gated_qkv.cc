@@ -16,6 +16,7 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/pairs-inl.h"
 #include "kernels/cpu/simd-inl.h"
+#include "kernels/cpu/simd_dispatch.h"
 #include "kernels/cpu/token_blocks.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -161,8 +162,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace kernels {
 namespace {
-HWY_EXPORT(GatedQkvBlock);
-HWY_EXPORT(GatedQkvGradBlock);
+KERNELS_EXPORT(GatedQkvBlock);
+KERNELS_EXPORT(GatedQkvGradBlock);
 }  // namespace
 
 namespace cpu {
@@ -172,7 +173,7 @@ void GatedQkv(const GatedQkvArgs& args, ThreadPool& pool) {
   problem.CheckTokens();
   const GatedQkvOutputs out = {args.q.bf16(), args.k.bf16(), args.v.bf16()};
   pool.ParallelFor(TokenBlock::Count(problem.slots, problem.tokens), [&](int64_t task) {
-    HWY_DYNAMIC_DISPATCH(GatedQkvBlock)(problem, out, task);
+    KERNELS_DISPATCH(GatedQkvBlock)(problem, out, task);
   });
 }
 
@@ -190,7 +191,7 @@ void GatedQkvGrad(const GatedQkvArgs& forward, const GatedQkvGradArgs& grad, Thr
   const int64_t size = problem.heads * problem.gate_size;
   std::vector<float> sums(blocks * size);
   pool.ParallelFor(blocks, [&](int64_t task) {
-    HWY_DYNAMIC_DISPATCH(GatedQkvGradBlock)
+    KERNELS_DISPATCH(GatedQkvGradBlock)
     (problem, pointers, task, sums.data() + task * size);
   });
   if (table) AddToLeaves(sums, problem.slots, size, grad.dvalue_gate, 0);

@@ -13,6 +13,7 @@
 #include "kernels/cpu/gates-inl.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/simd-inl.h"
+#include "kernels/cpu/simd_dispatch.h"
 #include "kernels/cpu/token_blocks.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -79,8 +80,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace kernels {
 namespace {
-HWY_EXPORT(GatedSkipBlock);
-HWY_EXPORT(GatedSkipGradBlock);
+KERNELS_EXPORT(GatedSkipBlock);
+KERNELS_EXPORT(GatedSkipGradBlock);
 }  // namespace
 
 namespace cpu {
@@ -90,7 +91,7 @@ void GatedSkip(const GatedSkipArgs& args, ThreadPool& pool) {
   const BF16* x = args.x.bf16();
   BF16* y = args.y.bf16();
   pool.ParallelFor(TokenBlock::Count(problem.slots, problem.tokens), [&](int64_t task) {
-    HWY_DYNAMIC_DISPATCH(GatedSkipBlock)(problem, x, y, task);
+    KERNELS_DISPATCH(GatedSkipBlock)(problem, x, y, task);
   });
 }
 
@@ -101,7 +102,7 @@ void GatedSkipGrad(const GatedSkipArgs& forward, const GatedSkipGradArgs& grad, 
   std::vector<float> dgate(blocks * problem.gate_size);
   std::vector<double> dscalar(blocks);
   pool.ParallelFor(blocks, [&](int64_t task) {
-    HWY_DYNAMIC_DISPATCH(GatedSkipGradBlock)
+    KERNELS_DISPATCH(GatedSkipGradBlock)
     (problem, pointers, task, dgate.data() + task * problem.gate_size, dscalar.data() + task);
   });
   AddToLeaves(dgate, problem.slots, problem.gate_size, grad.dgate, 0);

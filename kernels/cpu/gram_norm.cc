@@ -11,6 +11,7 @@
 
 #include "hwy/highway.h"
 #include "kernels/cpu/simd-inl.h"
+#include "kernels/cpu/simd_dispatch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kernels {
@@ -50,8 +51,8 @@ HWY_AFTER_NAMESPACE();
 namespace kernels {
 namespace {
 
-HWY_EXPORT(SumScaledSquares);
-HWY_EXPORT(DivideRepeatedly);
+KERNELS_EXPORT(SumScaledSquares);
+KERNELS_EXPORT(DivideRepeatedly);
 
 // Elements of one task, as of the other optimizer ops.
 constexpr int64_t kBlock = 16384;
@@ -61,7 +62,7 @@ float Divisor(const GramNormArgs& args, int64_t matrix) {
   const BF16* const gram = args.gram.bf16() + matrix * side * side;
   float trace = 0;
   for (int64_t i = 0; i < side; ++i) trace += ToFloat(gram[i * (side + 1)]);
-  const float share = HWY_DYNAMIC_DISPATCH(SumScaledSquares)(gram, trace, side * side);
+  const float share = KERNELS_DISPATCH(SumScaledSquares)(gram, trace, side * side);
   // A zero matrix has NaN here, which is not above.
   const float scale = share > kLoneShare ? args.lone_scale : args.scale;
   return scale * std::sqrt(trace) + args.eps;
@@ -74,7 +75,7 @@ void Divide(const Tensor& x, const std::vector<float>& divisors, int times, cons
   pool.ParallelFor(x.dim(0) * blocks, [&](int64_t task) {
     const int64_t matrix = task / blocks, begin = task % blocks * kBlock;
     const int64_t offset = matrix * size + begin;
-    HWY_DYNAMIC_DISPATCH(DivideRepeatedly)
+    KERNELS_DISPATCH(DivideRepeatedly)
     (x.bf16() + offset, divisors[matrix], times, std::min(kBlock, size - begin), y.bf16() + offset);
   });
 }

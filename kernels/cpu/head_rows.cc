@@ -16,6 +16,7 @@
 #include "hwy/highway.h"
 #include "kernels/cpu/fp8-inl.h"
 #include "kernels/cpu/simd-inl.h"
+#include "kernels/cpu/simd_dispatch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kernels {
@@ -175,30 +176,30 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace kernels {
 
-HWY_EXPORT(WidenImpl);
-HWY_EXPORT(QuantiseImpl);
-HWY_EXPORT(NarrowImpl);
-HWY_EXPORT(CapRowImpl);
-HWY_EXPORT(LossRowImpl);
+KERNELS_EXPORT(WidenImpl);
+KERNELS_EXPORT(QuantiseImpl);
+KERNELS_EXPORT(NarrowImpl);
+KERNELS_EXPORT(CapRowImpl);
+KERNELS_EXPORT(LossRowImpl);
 
 void WidenHead(const BF16* from, int64_t size, float* to) {
-  HWY_DYNAMIC_DISPATCH(WidenImpl)(from, size, to);
+  KERNELS_DISPATCH(WidenImpl)(from, size, to);
 }
 
 void QuantiseHead(const BF16* from, float inv_scale, int64_t size, float* to) {
-  HWY_DYNAMIC_DISPATCH(QuantiseImpl)(from, inv_scale, size, to);
+  KERNELS_DISPATCH(QuantiseImpl)(from, inv_scale, size, to);
 }
 
 void NarrowHead(const float* from, int64_t size, BF16* to) {
-  HWY_DYNAMIC_DISPATCH(NarrowImpl)(from, size, to);
+  KERNELS_DISPATCH(NarrowImpl)(from, size, to);
 }
 
 void CapHeadRow(int64_t vocab, const HeadCurve& curve, float* row) {
-  HWY_DYNAMIC_DISPATCH(CapRowImpl)(vocab, curve, row);
+  KERNELS_DISPATCH(CapRowImpl)(vocab, curve, row);
 }
 
 float HeadLossRow(const HeadRow& shared, const HeadTerms& terms, float* row, float* z) {
-  return HWY_DYNAMIC_DISPATCH(LossRowImpl)(shared, terms, row, z);
+  return KERNELS_DISPATCH(LossRowImpl)(shared, terms, row, z);
 }
 
 }  // namespace kernels

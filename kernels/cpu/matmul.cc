@@ -15,6 +15,7 @@
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/simd-inl.h"
+#include "kernels/cpu/simd_dispatch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kernels {
@@ -81,11 +82,11 @@ HWY_AFTER_NAMESPACE();
 namespace kernels {
 namespace {
 
-HWY_EXPORT(Widen);
-HWY_EXPORT(AxpbyRowF32);
-HWY_EXPORT(AxpbyRowBF16);
-HWY_EXPORT(Relu2Row);
-HWY_EXPORT(Relu2GradRow);
+KERNELS_EXPORT(Widen);
+KERNELS_EXPORT(AxpbyRowF32);
+KERNELS_EXPORT(AxpbyRowBF16);
+KERNELS_EXPORT(Relu2Row);
+KERNELS_EXPORT(Relu2GradRow);
 
 // 256 x 256 x 512 makes 2 * 256^2 * 512 = 67 MFLOP against 262,144 widened elements, which cost
 // less than a tenth of it; both blocks and the tile (1.25 MiB) stay in a core's L2 cache.
@@ -114,7 +115,7 @@ struct Operand {
       return static_cast<const float*>(data) + at;
     }
     float* widened = ThreadScratch(scratch, std::max(kTileRows, kTileCols) * kTileDepth);
-    HWY_DYNAMIC_DISPATCH(Widen)(static_cast<const BF16*>(data) + at, stride, rows, cols, widened);
+    KERNELS_DISPATCH(Widen)(static_cast<const BF16*>(data) + at, stride, rows, cols, widened);
     *block_stride = cols;
     return widened;
   }
@@ -160,11 +161,11 @@ class CpuMatMulOps : public MatMulOps {
       for (int64_t r = 0; r < tile.rows; ++r) {
         const int64_t at = matrix * size + (tile.row + r) * cols + tile.col;
         if (c.dtype() == DType::kF32) {
-          HWY_DYNAMIC_DISPATCH(AxpbyRowF32)
+          KERNELS_DISPATCH(AxpbyRowF32)
           (product + r * tile.cols, options.alpha, options.beta, add ? addend.f32() + at : nullptr,
            c.f32() + at, tile.cols);
         } else {
-          HWY_DYNAMIC_DISPATCH(AxpbyRowBF16)
+          KERNELS_DISPATCH(AxpbyRowBF16)
           (product + r * tile.cols, options.alpha, options.beta, add ? addend.bf16() + at : nullptr,
            c.bf16() + at, tile.cols);
         }
@@ -181,7 +182,7 @@ class CpuMatMulOps : public MatMulOps {
         float* leaf = dw.f32() + (dw.dim(0) == 1 ? 0 : slot) * dw.dim(1) * cols;
         for (int64_t r = 0; r < tile.rows; ++r) {
           float* row = leaf + (tile.row + r) * cols + tile.col;
-          HWY_DYNAMIC_DISPATCH(AxpbyRowF32)
+          KERNELS_DISPATCH(AxpbyRowF32)
           (product + r * tile.cols, 1.0f, 1.0f, row, row, tile.cols);
         }
       }
@@ -196,7 +197,7 @@ class CpuMatMulOps : public MatMulOps {
           TileProduct(OperandOf(u, slot, false), OperandOf(w, 0, rows), u.cols(), tile);
       for (int64_t r = 0; r < tile.rows; ++r) {
         const int64_t at = (slot * a.dim(1) + tile.row + r) * a.cols() + tile.col;
-        HWY_DYNAMIC_DISPATCH(Relu2Row)
+        KERNELS_DISPATCH(Relu2Row)
         (product + r * tile.cols, a.bf16() + at, b.bf16() + at, tile.cols);
       }
     });
@@ -210,7 +211,7 @@ class CpuMatMulOps : public MatMulOps {
           TileProduct(OperandOf(dy, slot, false), OperandOf(w, 0, rows), dy.cols(), tile);
       for (int64_t r = 0; r < tile.rows; ++r) {
         const int64_t at = (slot * a.dim(1) + tile.row + r) * a.cols() + tile.col;
-        HWY_DYNAMIC_DISPATCH(Relu2GradRow)
+        KERNELS_DISPATCH(Relu2GradRow)
         (product + r * tile.cols, a.bf16() + at, da.bf16() + at, tile.cols);
       }
     });
@@ -235,7 +236,7 @@ class CpuMatMulOps : public MatMulOps {
         const int64_t at = (tile.row + r) * size + tile.col;
         // Of a diagonal tile only the lower triangle counts; the rest is its mirror image.
         const int64_t cols = row == index ? r + 1 : tile.cols;
-        HWY_DYNAMIC_DISPATCH(AxpbyRowBF16)
+        KERNELS_DISPATCH(AxpbyRowBF16)
         (product + r * tile.cols, alpha, beta, base == nullptr ? nullptr : base + at, out + at,
          cols);
         for (int64_t i = 0; i < cols; ++i) {

@@ -16,6 +16,7 @@
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/simd-inl.h"
+#include "kernels/cpu/simd_dispatch.h"
 
 #ifndef KERNELS_CPU_NORM_SHARED_
 #define KERNELS_CPU_NORM_SHARED_
@@ -160,10 +161,10 @@ HWY_AFTER_NAMESPACE();
 namespace kernels {
 namespace {
 
-HWY_EXPORT(NormRow);
-HWY_EXPORT(NormGradRow);
-HWY_EXPORT(MixRow);
-HWY_EXPORT(MixGradRow);
+KERNELS_EXPORT(NormRow);
+KERNELS_EXPORT(NormGradRow);
+KERNELS_EXPORT(MixRow);
+KERNELS_EXPORT(MixGradRow);
 
 constexpr int64_t kRows = 32;  // of one task; fixes the order in which scalar gradients add up
 
@@ -187,7 +188,7 @@ class CpuNormOps : public NormOps {
   void RmsNorm(Tensor x, Tensor y, Tensor inv_rms, Queue&) const override {
     const int64_t cols = x.cols();
     ForRows(x, [&](int64_t row, float* scratch) {
-      HWY_DYNAMIC_DISPATCH(NormRow)
+      KERNELS_DISPATCH(NormRow)
       (x.bf16() + row * cols, cols, scratch, y.bf16() + row * cols, inv_rms.f32() + row);
     });
   }
@@ -197,7 +198,7 @@ class CpuNormOps : public NormOps {
     const int64_t cols = dy.cols();
     ForRows(dy, [&](int64_t row, float* scratch) {
       const BF16* base = residual ? residual.bf16() + row * cols : nullptr;
-      HWY_DYNAMIC_DISPATCH(NormGradRow)
+      KERNELS_DISPATCH(NormGradRow)
       (dy.bf16() + row * cols, y.bf16() + row * cols, inv_rms.f32()[row], base, cols, scratch,
        dx.bf16() + row * cols);
     });
@@ -209,7 +210,7 @@ class CpuNormOps : public NormOps {
     const MixWeights weights = WeightsOf(scalars, which);
     ForRows(x, [&](int64_t row, float* scratch) {
       const int64_t at = row * cols;
-      HWY_DYNAMIC_DISPATCH(MixRow)
+      KERNELS_DISPATCH(MixRow)
       (x.bf16() + at, x0.bf16() + at, saved ? saved.bf16() + at : nullptr, weights, cols, scratch,
        mixed.bf16() + at, u ? u.bf16() + at : nullptr, u ? inv_rms.f32() + row : nullptr);
     });
@@ -224,7 +225,7 @@ class CpuNormOps : public NormOps {
       float* scratch = ThreadScratch(0, args.x.cols());
       const int64_t slot = task / blocks, begin = task % blocks * kRows;
       for (int64_t t = begin; t < std::min(begin + kRows, tokens); ++t) {
-        HWY_DYNAMIC_DISPATCH(MixGradRow)(args, slot * tokens + t, weights, scratch, &sums[task]);
+        KERNELS_DISPATCH(MixGradRow)(args, slot * tokens + t, weights, scratch, &sums[task]);
       }
     });
     for (int64_t slot = 0; slot < slots; ++slot) {

@@ -16,6 +16,7 @@
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/gram_norm.h"
 #include "kernels/cpu/simd-inl.h"
+#include "kernels/cpu/simd_dispatch.h"
 #include "kernels/cpu/split_matrix.h"
 #include "kernels/cpu/twin_rail.h"
 
@@ -140,13 +141,13 @@ HWY_AFTER_NAMESPACE();
 namespace kernels {
 namespace {
 
-HWY_EXPORT(MomentumRange);
-HWY_EXPORT(SumSquares);
-HWY_EXPORT(DivideBy);
-HWY_EXPORT(ColumnSquares);
-HWY_EXPORT(MultiplyColumns);
-HWY_EXPORT(MultiplyRows);
-HWY_EXPORT(MatrixRange);
+KERNELS_EXPORT(MomentumRange);
+KERNELS_EXPORT(SumSquares);
+KERNELS_EXPORT(DivideBy);
+KERNELS_EXPORT(ColumnSquares);
+KERNELS_EXPORT(MultiplyColumns);
+KERNELS_EXPORT(MultiplyRows);
+KERNELS_EXPORT(MatrixRange);
 
 // Elements of one task: 64 KiB to 256 KiB of memory, far more work than waking a thread.
 constexpr int64_t kBlock = 16384;
@@ -208,7 +209,7 @@ class CpuOptimizerOps : public OptimizerOps {
     const int64_t size = args.g.size();
     pool_.ParallelFor(Blocks(size), [&](int64_t block) {
       const int64_t begin = block * kBlock;
-      HWY_DYNAMIC_DISPATCH(MomentumRange)(args, begin, std::min(kBlock, size - begin));
+      KERNELS_DISPATCH(MomentumRange)(args, begin, std::min(kBlock, size - begin));
     });
   }
 
@@ -220,8 +221,8 @@ class CpuOptimizerOps : public OptimizerOps {
     std::vector<float> partial(u.dim(0) * blocks);
     pool_.ParallelFor(u.dim(0) * blocks, [&](int64_t task) {
       const int64_t begin = task % blocks * kBlock;
-      partial[task] = HWY_DYNAMIC_DISPATCH(SumSquares)(u.bf16() + task / blocks * size + begin,
-                                                       std::min(kBlock, size - begin));
+      partial[task] = KERNELS_DISPATCH(SumSquares)(u.bf16() + task / blocks * size + begin,
+                                                   std::min(kBlock, size - begin));
     });
     pool_.ParallelFor(u.dim(0) * blocks, [&](int64_t task) {
       const int64_t matrix = task / blocks;
@@ -229,7 +230,7 @@ class CpuOptimizerOps : public OptimizerOps {
       for (int64_t i = 0; i < blocks; ++i) sum += partial[matrix * blocks + i];
       const int64_t begin = task % blocks * kBlock;
       const int64_t offset = matrix * size + begin;
-      HWY_DYNAMIC_DISPATCH(DivideBy)
+      KERNELS_DISPATCH(DivideBy)
       (u.bf16() + offset, scale * std::sqrt(sum) + eps, std::min(kBlock, size - begin),
        x.bf16() + offset);
     });
@@ -262,11 +263,11 @@ class CpuOptimizerOps : public OptimizerOps {
       float* out = sums.data() + task * width;
       const int64_t n = rows_of(task % blocks);
       if (!args.per_row) {
-        HWY_DYNAMIC_DISPATCH(ColumnSquares)(o, n, cols, out);
+        KERNELS_DISPATCH(ColumnSquares)(o, n, cols, out);
         return;
       }
       for (int64_t row = 0; row < n; ++row) {
-        out[row] = HWY_DYNAMIC_DISPATCH(SumSquares)(o + row * cols, cols);
+        out[row] = KERNELS_DISPATCH(SumSquares)(o + row * cols, cols);
       }
     });
     pool_.ParallelFor(matrices, [&](int64_t matrix) {
@@ -284,9 +285,9 @@ class CpuOptimizerOps : public OptimizerOps {
       const BF16* o = args.o.bf16() + offset(task);
       BF16* p = args.p.bf16() + offset(task);
       if (args.per_row) {
-        HWY_DYNAMIC_DISPATCH(MultiplyRows)(o, factors + block * kBlockRows, n, cols, p);
+        KERNELS_DISPATCH(MultiplyRows)(o, factors + block * kBlockRows, n, cols, p);
       } else {
-        HWY_DYNAMIC_DISPATCH(MultiplyColumns)(o, factors, n, cols, p);
+        KERNELS_DISPATCH(MultiplyColumns)(o, factors, n, cols, p);
       }
     });
   }
@@ -299,7 +300,7 @@ class CpuOptimizerOps : public OptimizerOps {
     pool_.ParallelFor(p.dim(0) * blocks, [&](int64_t task) {
       const int64_t matrix = task / blocks;
       const int64_t begin = task % blocks * kBlock;
-      HWY_DYNAMIC_DISPATCH(MatrixRange)
+      KERNELS_DISPATCH(MatrixRange)
       (p, o, lr.f32()[matrix], decay.f32()[matrix], matrix * size + begin,
        std::min(kBlock, size - begin));
     });

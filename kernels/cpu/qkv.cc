@@ -16,6 +16,7 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/qkv_blocks.h"
 #include "kernels/cpu/simd-inl.h"
+#include "kernels/cpu/simd_dispatch.h"
 #include "kernels/cpu/token_blocks.h"
 #include "kernels/ops/norm.h"
 #include "third_party/absl_compat/check.h"
@@ -250,10 +251,10 @@ HWY_AFTER_NAMESPACE();
 namespace kernels {
 namespace {
 
-HWY_EXPORT(SplitNormRotaryBlock);
-HWY_EXPORT(SplitNormRotaryGradBlock);
-HWY_EXPORT(GateBlock);
-HWY_EXPORT(GateGradBlock);
+KERNELS_EXPORT(SplitNormRotaryBlock);
+KERNELS_EXPORT(SplitNormRotaryGradBlock);
+KERNELS_EXPORT(GateBlock);
+KERNELS_EXPORT(GateGradBlock);
 
 class CpuQkvOps : public QkvOps {
  public:
@@ -263,7 +264,7 @@ class CpuQkvOps : public QkvOps {
     const QkvProblem problem(args);
     problem.CheckTokens();
     pool_.ParallelFor(TokenBlock::Count(problem.slots, problem.tokens), [&](int64_t task) {
-      HWY_DYNAMIC_DISPATCH(SplitNormRotaryBlock)(problem, task);
+      KERNELS_DISPATCH(SplitNormRotaryBlock)(problem, task);
     });
   }
 
@@ -278,7 +279,7 @@ class CpuQkvOps : public QkvOps {
     std::vector<double> sums(blocks * lambdas);
     pool_.ParallelFor(blocks, [&](int64_t task) {
       double both[2];
-      HWY_DYNAMIC_DISPATCH(SplitNormRotaryGradBlock)(problem, grad, task, both);
+      KERNELS_DISPATCH(SplitNormRotaryGradBlock)(problem, grad, task, both);
       std::copy(both, both + lambdas, sums.data() + task * lambdas);
     });
     AddToLeaves(sums, problem.slots, lambdas, dscalars, forward.value_lambda);
@@ -287,7 +288,7 @@ class CpuQkvOps : public QkvOps {
   void HeadGate(Tensor o, Tensor u, Tensor gate_w, Tensor y, Queue&) const override {
     const GateProblem problem(o, u, gate_w);
     pool_.ParallelFor(TokenBlock::Count(problem.slots, problem.tokens), [&](int64_t task) {
-      HWY_DYNAMIC_DISPATCH(GateBlock)(problem, y.bf16(), task);
+      KERNELS_DISPATCH(GateBlock)(problem, y.bf16(), task);
     });
   }
 
@@ -298,7 +299,7 @@ class CpuQkvOps : public QkvOps {
     const int64_t blocks = TokenBlock::Count(problem.slots, problem.tokens);
     std::vector<float> sums(blocks * gate_w.size());
     pool_.ParallelFor(blocks, [&](int64_t task) {
-      HWY_DYNAMIC_DISPATCH(GateGradBlock)
+      KERNELS_DISPATCH(GateGradBlock)
       (problem, grad, task, sums.data() + task * gate_w.size());
     });
     AddToLeaves(sums, problem.slots, gate_w.size(), dgate_w, 0);

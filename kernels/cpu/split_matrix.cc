@@ -10,6 +10,7 @@
 
 #include "hwy/highway.h"
 #include "kernels/cpu/simd-inl.h"
+#include "kernels/cpu/simd_dispatch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kernels {
@@ -68,7 +69,7 @@ HWY_AFTER_NAMESPACE();
 namespace kernels {
 namespace {
 
-HWY_EXPORT(SplitRange);
+KERNELS_EXPORT(SplitRange);
 
 // Elements of one task, as of the other optimizer ops.
 constexpr int64_t kBlock = 16384;
@@ -81,7 +82,7 @@ void cpu::SplitMatrixUpdate(const SplitMatrixArgs& args, ThreadPool& pool) {
   pool.ParallelFor(args.p.dim(0) * blocks, [&](int64_t task) {
     const int64_t matrix = task / blocks;
     const int64_t begin = task % blocks * kBlock;
-    HWY_DYNAMIC_DISPATCH(SplitRange)
+    KERNELS_DISPATCH(SplitRange)
     (args, matrix, matrix * size + begin, std::min(kBlock, size - begin));
   });
 }

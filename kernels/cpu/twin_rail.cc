@@ -9,6 +9,7 @@
 
 #include "hwy/highway.h"
 #include "kernels/cpu/simd-inl.h"
+#include "kernels/cpu/simd_dispatch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kernels {
@@ -56,7 +57,7 @@ HWY_AFTER_NAMESPACE();
 namespace kernels {
 namespace {
 
-HWY_EXPORT(RailsRange);
+KERNELS_EXPORT(RailsRange);
 
 // Elements of one task, as of the other optimizer ops.
 constexpr int64_t kBlock = 16384;
@@ -67,7 +68,7 @@ void cpu::TwinRailUpdate(const TwinRailArgs& args, ThreadPool& pool) {
   const int64_t size = args.g.size();
   pool.ParallelFor((size + kBlock - 1) / kBlock, [&](int64_t block) {
     const int64_t begin = block * kBlock;
-    HWY_DYNAMIC_DISPATCH(RailsRange)(args, begin, std::min(kBlock, size - begin));
+    KERNELS_DISPATCH(RailsRange)(args, begin, std::min(kBlock, size - begin));
   });
 }
 

@@ -11,6 +11,7 @@
 #include "hwy/highway.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/simd-inl.h"
+#include "kernels/cpu/simd_dispatch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kernels {
@@ -48,8 +49,8 @@ HWY_AFTER_NAMESPACE();
 namespace kernels {
 namespace {
 
-HWY_EXPORT(ScaleTo);
-HWY_EXPORT(ScaleAndDot);
+KERNELS_EXPORT(ScaleTo);
+KERNELS_EXPORT(ScaleAndDot);
 
 // Elements of one task, and of one partial sum.
 constexpr int64_t kBlock = 16384;
@@ -86,7 +87,7 @@ class CpuWeightOps : public WeightOps {
     const int64_t size = w.size();
     pool_.ParallelFor(Blocks(size, kBlock), [&](int64_t block) {
       const int64_t begin = block * kBlock;
-      HWY_DYNAMIC_DISPATCH(ScaleTo)
+      KERNELS_DISPATCH(ScaleTo)
       (w.bf16() + begin, factor, std::min(kBlock, size - begin), y.bf16() + begin);
     });
   }
@@ -99,7 +100,7 @@ class CpuWeightOps : public WeightOps {
     std::vector<float> partial(Blocks(size, kBlock));
     pool_.ParallelFor(static_cast<int64_t>(partial.size()), [&](int64_t block) {
       const int64_t begin = block * kBlock;
-      partial[block] = HWY_DYNAMIC_DISPATCH(ScaleAndDot)(
+      partial[block] = KERNELS_DISPATCH(ScaleAndDot)(
           w.bf16() + begin, factor, std::min(kBlock, size - begin), dw.f32() + begin);
     });
     double sum = 0;

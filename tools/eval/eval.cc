@@ -172,6 +172,7 @@ absl::Status WriteResults(const nlohmann::json& results) {
 absl::Status Run(const std::vector<std::string>& arguments) {
   ABSL_RETURN_IF_ERROR(NoArguments(arguments));
   ABSL_RETURN_IF_ERROR(CheckFlags());
+  ABSL_RETURN_IF_ERROR(kernels::CheckCpuBackend());
   const std::unique_ptr<kernels::Queue> queue = kernels::MakeCpuQueue(absl::GetFlag(FLAGS_threads));
   const std::string path = absl::GetFlag(FLAGS_model);
   ABSL_ASSIGN_OR_RETURN(const SavedModel saved,

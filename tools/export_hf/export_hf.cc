@@ -36,6 +36,7 @@ absl::Status Export() {
   if (absl::GetFlag(FLAGS_round)) {
     return absl::InvalidArgumentError("--round is of --import; an export changes no weight");
   }
+  ABSL_RETURN_IF_ERROR(kernels::CheckCpuBackend());
   const std::unique_ptr<kernels::Queue> queue = kernels::MakeCpuQueue();
   ABSL_ASSIGN_OR_RETURN(const SavedModel saved,
                         LoadSavedModel(absl::GetFlag(FLAGS_model), kernels::CpuBackend(), *queue));

@@ -164,6 +164,7 @@ absl::Status Run(const std::vector<std::string>& arguments) {
                                           .top_k = absl::GetFlag(FLAGS_top_k),
                                           .top_p = absl::GetFlag(FLAGS_top_p)}};
   ABSL_RETURN_IF_ERROR(CheckFlags(options));
+  ABSL_RETURN_IF_ERROR(kernels::CheckCpuBackend());
   const std::unique_ptr<kernels::Queue> queue = kernels::MakeCpuQueue(absl::GetFlag(FLAGS_threads));
   ABSL_ASSIGN_OR_RETURN(const SavedModel saved,
                         LoadSavedModel(absl::GetFlag(FLAGS_model), kernels::CpuBackend(), *queue));

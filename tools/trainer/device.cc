@@ -13,7 +13,8 @@
 namespace tools {
 namespace {
 
-Device OpenCpu() {
+absl::StatusOr<Device> OpenCpu() {
+  ABSL_RETURN_IF_ERROR(kernels::CheckCpuBackend());
   Device device;
   device.kind = "cpu";
   device.description = kernels::DescribeCpu();

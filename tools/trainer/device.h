@@ -30,9 +30,9 @@ struct Device {
 
 // kind: "cpu", "cuda", or empty for the best that this program was built with: cuda in a build
 // with --config=cuda, else cpu. `index`: which GPU of those visible. InvalidArgument: an unknown
-// kind, or one that was not built. FailedPrecondition: no GPU, a driver too old, no kernels for
-// this GPU; the message says what to do. Nothing falls back to the CPU by itself. `flag`: where the
-// kind came from, for the messages.
+// kind, one that was not built, or NANOSPEED_CPU_TARGET is wrong. FailedPrecondition: no GPU, a
+// driver too old, no kernels for this GPU; the message says what to do. Nothing falls back to the
+// CPU by itself. `flag`: where the kind came from, for the messages.
 absl::StatusOr<Device> OpenDevice(absl::string_view kind, int index = 0,
                                   absl::string_view flag = "device");
 
