@@ -1,10 +1,13 @@
 #include "comm/nccl/nccl_api.h"
 
+#include <cuda_toolkit.h>
+
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "third_party/absl_compat/status_macros.h"
 #include "third_party/cuda/dso.h"
+#include "third_party/dso/dso.h"
 
 namespace comm {
 namespace {
@@ -18,12 +21,12 @@ std::string VersionText(int code) {
 
 template <typename Function>
 absl::Status Find(void* library, const char* name, Function** function) {
-  ABSL_ASSIGN_OR_RETURN(*function, cuda::Symbol<Function>(library, name));
+  ABSL_ASSIGN_OR_RETURN(*function, dso::Symbol<Function>(library, name));
   return absl::OkStatus();
 }
 
 absl::StatusOr<NcclApi> Load() {
-  const absl::StatusOr<void*> library = cuda::OpenLibrary("libnccl.so.2");
+  const absl::StatusOr<void*> library = cuda::OpenLibrary("libnccl.so.2", cuda_toolkit::kNcclWheel);
   if (!library.ok()) {
     return absl::NotFoundError(
         absl::StrCat("more than one rank needs NCCL: ", library.status().message()));

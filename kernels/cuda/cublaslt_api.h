@@ -3,10 +3,12 @@
 #define KERNELS_CUDA_CUBLASLT_API_H_
 
 #include <cublasLt.h>
+#include <cuda_toolkit.h>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "third_party/cuda/dso.h"
+#include "third_party/dso/dso.h"
 
 namespace kernels {
 
@@ -33,17 +35,18 @@ struct CublasLtApi {
   NANOSPEED_CUBLASLT_FUNCTIONS(NANOSPEED_DECLARE)
 #undef NANOSPEED_DECLARE
 
-  // Opens the library. NotFound says where it was looked for.
+  // Opens the library of the toolkit's major version. NotFound says what is missing.
   static absl::StatusOr<CublasLtApi> Open() {
-    absl::StatusOr<void*> library = cuda::OpenLibrary("libcublasLt.so.13");
+    absl::StatusOr<void*> library =
+        cuda::OpenLibrary(cuda_toolkit::kCublasLtSoname, cuda_toolkit::kCublasWheel);
     if (!library.ok()) return library.status();
     CublasLtApi api;
     absl::Status status;
-#define NANOSPEED_FIND(name)                                       \
-  if (status.ok()) {                                               \
-    auto symbol = cuda::Symbol<decltype(::name)>(*library, #name); \
-    status = symbol.status();                                      \
-    if (status.ok()) api.name = *symbol;                           \
+#define NANOSPEED_FIND(name)                                      \
+  if (status.ok()) {                                              \
+    auto symbol = dso::Symbol<decltype(::name)>(*library, #name); \
+    status = symbol.status();                                     \
+    if (status.ok()) api.name = *symbol;                          \
   }
     NANOSPEED_CUBLASLT_FUNCTIONS(NANOSPEED_FIND)
 #undef NANOSPEED_FIND

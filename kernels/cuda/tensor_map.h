@@ -19,8 +19,13 @@ inline decltype(&cuTensorMapEncodeTiled) TensorMapEncoder() {
   static const Encode encode = [] {
     void* function = nullptr;
     cudaDriverEntryPointQueryResult result;
+#if CUDART_VERSION >= 12050
     CUDA_CHECK(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
                                                 cudaEnableDefault, &result));
+#else
+    CUDA_CHECK(cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &function, cudaEnableDefault,
+                                       &result));
+#endif
     CHECK(result == cudaDriverEntryPointSuccess) << "the driver has no cuTensorMapEncodeTiled";
     return reinterpret_cast<Encode>(function);
   }();

@@ -1,11 +1,17 @@
 """cuda_configure(): the repository @cuda, made from a CUDA toolkit found on the machine.
 
-Places searched for the toolkit (a folder with bin/nvcc and include/cuda_runtime.h):
+Places searched for the toolkit (a folder with bin/nvcc and include/cuda_runtime.h), of CUDA 12
+or 13:
   1. $CUDA_HOME, then $CUDA_PATH ("none" in either: build as if there were no CUDA)
   2. /usr/local/cuda
-  3. NVIDIA's Python wheels: site-packages/nvidia/cu13 of $VIRTUAL_ENV, of python3 on PATH
-The libraries are searched in the toolkit, in the wheels beside it (nvidia/nccl,
-nvidia/cudnn) and in the system's directories.
+  3. NVIDIA's Python wheels: site-packages/nvidia/cu13 of $VIRTUAL_ENV, of python3 on PATH. The
+     wheels of CUDA 12 hold no nvcc, so that no toolkit can be made of them.
+The libraries are searched in the toolkit, in the system's directories, and in wheels beside the
+toolkit or of those Pythons (nvidia/cublas, nvidia/cuda_cccl, nvidia/nccl, nvidia/cudnn), each
+with its headers.
+
+Libraries of CUDA have its major version in their SONAME. <cuda_toolkit.h> tells the program which
+one it was built with, so that it opens the same at run time.
 
 Everything is symlinked below the repository and declared as an input, so no
 command line holds the toolkit's own path: objects in the disk cache serve every
@@ -15,14 +21,34 @@ targets exist but are incompatible, and Bazel skips whatever depends on them.
 
 _PROGRAMS = ["nvcc", "nvcc.profile", "cudafe++", "fatbinary", "ptxas", "nvlink", "bin2c", "crt"]
 
-# Target -> (SONAME of the shared library, header that proves the development files)
-_LIBRARIES = {
-    "cublas": ("libcublas.so.13", "cublas_v2.h"),
-    "cublasLt": ("libcublasLt.so.13", "cublasLt.h"),
-    "cudart_shared": ("libcudart.so.13", "cuda_runtime.h"),
-    "cudnn": ("libcudnn.so.9", "cudnn.h"),
-    "nccl": ("libnccl.so.2", "nccl.h"),
-}
+_OLDEST_MAJOR = 12
+
+def _libraries(major):
+    """Target -> (SONAME of the shared library, header that proves the development files, wheel)"""
+    return {
+        "cublas": ("libcublas.so.%d" % major, "cublas_v2.h", "cublas"),
+        "cublasLt": ("libcublasLt.so.%d" % major, "cublasLt.h", "cublas"),
+        "cudart_shared": ("libcudart.so.%d" % major, "cuda_runtime.h", "cuda_runtime"),
+        "cudnn": ("libcudnn.so.9", "cudnn.h", "cudnn"),
+        "nccl": ("libnccl.so.2", "nccl.h", "nccl"),
+    }
+
+# <cuda_toolkit.h>
+_TOOLKIT_HEADER = """// The CUDA toolkit that the program is built with. Written by cuda_configure().
+#ifndef CUDA_TOOLKIT_H_
+#define CUDA_TOOLKIT_H_
+
+namespace cuda_toolkit {{
+
+inline constexpr char kCublasLtSoname[] = "libcublasLt.so.{major}";
+// Python packages that hold the libraries.
+inline constexpr char kCublasWheel[] = "{cublas_wheel}";
+inline constexpr char kNcclWheel[] = "nvidia-nccl-cu{major}";
+
+}}  // namespace cuda_toolkit
+
+#endif  // CUDA_TOOLKIT_H_
+"""
 
 def _first_existing(rctx, dirs, name):
     for d in dirs:
@@ -34,7 +60,19 @@ def _first_existing(rctx, dirs, name):
 def _is_toolkit(rctx, root):
     return rctx.path(root + "/bin/nvcc").exists and rctx.path(root + "/include/cuda_runtime.h").exists
 
-def _wheel_roots(rctx):
+def _major_version(rctx, root):
+    """13 for CUDA 13.0, from cuda.h; 0 if it does not say."""
+    header = rctx.path(root + "/include/cuda.h")
+    if not header.exists:
+        return 0
+    for line in rctx.read(header).split("\n"):
+        words = [w for w in line.split(" ") if w]
+        if len(words) == 3 and words[:2] == ["#define", "CUDA_VERSION"] and words[2].isdigit():
+            return int(words[2]) // 1000
+    return 0
+
+def _wheel_folders(rctx):
+    """The folders "nvidia" of the Pythons' site-packages."""
     pythons = []
     venv = rctx.os.environ.get("VIRTUAL_ENV", "")
     if venv:
@@ -48,10 +86,10 @@ def _wheel_roots(rctx):
             continue
         result = rctx.execute([python, "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])"])
         if result.return_code == 0:
-            roots.append(result.stdout.strip() + "/nvidia/cu13")
+            roots.append(result.stdout.strip() + "/nvidia")
     return roots
 
-def _find_toolkit(rctx):
+def _find_toolkit(rctx, wheel_folders):
     variables = ["CUDA_HOME", "CUDA_PATH"]
     for variable in variables:
         if rctx.os.environ.get(variable, "") == "none":
@@ -62,10 +100,24 @@ def _find_toolkit(rctx):
             if not _is_toolkit(rctx, root):
                 return None, "no_nvcc_or_headers_at_" + variable
             return root, None
-    for root in ["/usr/local/cuda"] + _wheel_roots(rctx):
+    for root in ["/usr/local/cuda"] + [f + "/cu13" for f in wheel_folders]:
         if _is_toolkit(rctx, root):
             return root, None
+    for folder in wheel_folders:
+        if rctx.path(folder + "/cuda_nvcc").exists:
+            return None, "wheels_of_CUDA_12_have_no_nvcc_set_CUDA_HOME_to_a_toolkit"
     return None, "no_CUDA_toolkit_found_set_CUDA_HOME"
+
+def _find_library(rctx, root, lib_dirs, wheel_folders, soname, header, wheel):
+    """The library, and the folder of its headers where these are not the toolkit's or the system's."""
+    library = _first_existing(rctx, lib_dirs, soname)
+    if library and _first_existing(rctx, [root + "/include", "/usr/include"], header):
+        return library, None
+    for folder in wheel_folders:
+        library = _first_existing(rctx, [folder + "/" + wheel + "/lib"], soname)
+        if library and rctx.path(folder + "/" + wheel + "/include/" + header).exists:
+            return library, folder + "/" + wheel + "/include"
+    return None, None
 
 _HEADER = """package(default_visibility = ["//visibility:public"])
 
@@ -80,8 +132,8 @@ def _absent(names, marker):
     return "\n".join(lines + [""])
 
 def _write_absent_repository(rctx, marker):
-    names = ["cccl", "cuda_headers", "cudart"]
-    for name in _LIBRARIES:
+    names = ["cccl", "cuda_headers", "cudart", "toolkit_version"]
+    for name in _libraries(_OLDEST_MAJOR):
         names += [name, name + "_headers"]
     rctx.file("no_nvcc.sh", "#!/bin/sh\necho 'no CUDA toolkit was found' >&2; exit 1\n", executable = True)
     rctx.file("BUILD.bazel", _HEADER + _absent(sorted(names), marker) + """
@@ -95,7 +147,11 @@ NVCC_RELEASE = ""
 
 def _cuda_configure_impl(rctx):
     rctx.file("WORKSPACE", "workspace(name = \"%s\")\n" % rctx.name)
-    root, why_not = _find_toolkit(rctx)
+    wheel_folders = _wheel_folders(rctx)
+    root, why_not = _find_toolkit(rctx, wheel_folders)
+    major = _major_version(rctx, root) if root else 0
+    if root and major < _OLDEST_MAJOR:
+        root, why_not = None, "CUDA_%d_is_too_old_at_least_%d_is_needed" % (major, _OLDEST_MAJOR)
     if root == None:
         _write_absent_repository(rctx, why_not)
         return
@@ -107,22 +163,18 @@ def _cuda_configure_impl(rctx):
     rctx.symlink(root + "/nvvm/libdevice", "nvvm/libdevice")
     rctx.symlink(root + "/include", "include")
 
-    wheels = root + "/.."
+    wheel_folders = [root + "/.."] + wheel_folders
     lib_dirs = [
         root + "/lib64",
         root + "/lib",
         root + "/targets/x86_64-linux/lib",
-        wheels + "/nccl/lib",
-        wheels + "/cudnn/lib",
         "/usr/lib/x86_64-linux-gnu",
         "/usr/lib64",
     ]
-    include_dirs = {
-        "include": root + "/include",
-        "nccl_include": wheels + "/nccl/include",
-        "cudnn_include": wheels + "/cudnn/include",
-        "/usr/include": "/usr/include",
-    }
+    rctx.file("toolkit_version/cuda_toolkit.h", _TOOLKIT_HEADER.format(
+        major = major,
+        cublas_wheel = "nvidia-cublas-cu12" if major == 12 else "nvidia-cublas",
+    ))
     build = [_HEADER, """
 filegroup(name = "nvcc", srcs = ["bin/nvcc"])
 
@@ -140,12 +192,35 @@ cc_library(
 )
 
 cc_library(
-    name = "cccl",
-    hdrs = glob(["include/cccl/**"]),
-    includes = ["include/cccl"],
-    deps = [":cuda_headers"],
+    name = "toolkit_version",
+    hdrs = ["toolkit_version/cuda_toolkit.h"],
+    includes = ["toolkit_version"],
 )
 """]
+
+    # CCCL lies in a folder of its own since CUDA 13, among the other headers before, or in a wheel.
+    cccl = "include/cccl" if rctx.path(root + "/include/cccl").exists else None
+    if cccl == None and not rctx.path(root + "/include/cub").exists:
+        wheel = _first_existing(rctx, wheel_folders, "cuda_cccl/include")
+        if wheel:
+            rctx.symlink(wheel, "cccl_include")
+            cccl = "cccl_include"
+    if cccl:
+        build.append("""
+cc_library(
+    name = "cccl",
+    hdrs = glob(["{dir}/**"]),
+    includes = ["{dir}"],
+    deps = [":cuda_headers"],
+)
+""".format(dir = cccl))
+    else:
+        build.append("""
+cc_library(
+    name = "cccl",
+    deps = [":cuda_headers"],
+)
+""")
 
     static = _first_existing(rctx, lib_dirs, "libcudart_static.a")
     if static:
@@ -162,21 +237,20 @@ cc_library(
     else:
         build.append(_absent(["cudart"], "libcudart_static_not_in_CUDA_toolkit"))
 
-    for name, (soname, header) in sorted(_LIBRARIES.items()):
-        library = _first_existing(rctx, lib_dirs, soname)
-        include = None
-        for link, d in include_dirs.items():
-            if rctx.path(d + "/" + header).exists:
-                include = (link, d)
-                break
-        if library == None or include == None:
+    linked = {}
+    for name, (soname, header, wheel) in sorted(_libraries(major).items()):
+        library, include = _find_library(rctx, root, lib_dirs, wheel_folders, soname, header, wheel)
+        if library == None:
             build.append(_absent([name, name + "_headers"], "%s_or_%s_not_found" % (soname, header)))
             continue
         rctx.symlink(library, "lib/" + soname)
         attrs = ""
-        if include[0] not in ["include", "/usr/include"]:
-            rctx.symlink(include[1], include[0])
-            attrs = "    hdrs = glob([\"%s/**\"]),\n    includes = [\"%s\"],\n" % (include[0], include[0])
+        if include:
+            link = wheel + "_include"
+            if link not in linked:
+                rctx.symlink(include, link)
+                linked[link] = True
+            attrs = "    hdrs = glob([\"%s/**\"]),\n    includes = [\"%s\"],\n" % (link, link)
         build.append("""
 cc_library(
     name = "{name}_headers",

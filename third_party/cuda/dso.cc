@@ -1,7 +1,5 @@
 #include "third_party/cuda/dso.h"
 
-#include <dlfcn.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -10,6 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "third_party/dso/dso.h"
 
 namespace cuda {
 namespace {
@@ -17,22 +17,22 @@ namespace {
 namespace fs = std::filesystem;
 
 // prefix/lib/python3.*/site-packages/nvidia/*/lib
-void AddWheelDirs(const fs::path& prefix, std::vector<fs::path>& dirs) {
+void AddWheelDirs(const fs::path& prefix, std::vector<std::string>& dirs) {
   std::error_code error;
   for (const auto& python : fs::directory_iterator(prefix / "lib", error)) {
     std::error_code inner;
     for (const auto& wheel :
          fs::directory_iterator(python.path() / "site-packages" / "nvidia", inner)) {
-      dirs.push_back(wheel.path() / "lib");
+      dirs.push_back((wheel.path() / "lib").string());
     }
   }
 }
 
-std::vector<fs::path> SearchDirs() {
-  std::vector<fs::path> dirs;
+std::vector<std::string> SearchDirs() {
+  std::vector<std::string> dirs;
   if (const char* home = std::getenv("CUDA_HOME")) {
-    dirs.push_back(fs::path(home) / "lib64");
-    dirs.push_back(fs::path(home) / "lib");
+    dirs.push_back(absl::StrCat(home, "/lib64"));
+    dirs.push_back(absl::StrCat(home, "/lib"));
   }
   if (const char* venv = std::getenv("VIRTUAL_ENV")) AddWheelDirs(venv, dirs);
   if (const char* path = std::getenv("PATH")) {
@@ -51,25 +51,12 @@ std::vector<fs::path> SearchDirs() {
 
 }  // namespace
 
-absl::StatusOr<void*> OpenLibrary(absl::string_view soname) {
-  const std::string name(soname);
-  if (void* handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) return handle;
-  std::string tried = dlerror();
-  for (const fs::path& dir : SearchDirs()) {
-    std::error_code error;
-    if (!fs::exists(dir / name, error)) continue;
-    if (void* handle = dlopen((dir / name).c_str(), RTLD_NOW | RTLD_LOCAL)) {
-      return handle;
-    }
-    absl::StrAppend(&tried, "; ", dlerror());
-  }
-  return absl::NotFoundError(absl::StrCat(name, " was not found (", tried,
-                                          "). Set CUDA_HOME, VIRTUAL_ENV or LD_LIBRARY_PATH."));
-}
-
-absl::StatusOr<void*> RawSymbol(void* library, const char* name) {
-  if (void* address = dlsym(library, name)) return address;
-  return absl::NotFoundError(absl::StrCat("the library has no symbol ", name));
+absl::StatusOr<void*> OpenLibrary(absl::string_view soname, absl::string_view wheel) {
+  absl::StatusOr<void*> library = dso::Open(soname, SearchDirs());
+  if (library.ok()) return library;
+  return absl::NotFoundError(absl::StrCat(library.status().message(),
+                                          "; install it (python3 -m pip install --target=cuda ",
+                                          wheel, "), and set LD_LIBRARY_PATH to its folder"));
 }
 
 }  // namespace cuda
