@@ -2,8 +2,10 @@
 //   gpu_test_suite [--gtest_filter=...]
 // Ends with a line "N passed, M failed"; exit code 0 if none failed.
 #include <cstdio>
+#include <string>
 
 #include "gtest/gtest.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cuda/cuda_backend.h"
 
 int main(int argc, char** argv) {
@@ -11,6 +13,13 @@ int main(int argc, char** argv) {
   const absl::StatusOr<kernels::CudaDeviceInfo> device = kernels::DescribeCudaDevice();
   if (!device.ok()) {
     std::fprintf(stderr, "%s: %s\n", argv[0], std::string(device.status().message()).c_str());
+    std::printf("0 passed, 1 failed\n");
+    return 1;
+  }
+  // Most tests compare with it.
+  if (const absl::Status cpu = kernels::CheckCpuBackend(); !cpu.ok()) {
+    std::fprintf(stderr, "%s: the tests compare the GPU with the CPU backend: %s\n", argv[0],
+                 std::string(cpu.message()).c_str());
     std::printf("0 passed, 1 failed\n");
     return 1;
   }

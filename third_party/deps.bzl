@@ -58,6 +58,7 @@ def third_party_dependencies():
         headers = ["nlohmann"],
         targets = {":json": "nlohmann_json"},
     )
+    # Headers alone: //kernels/cpu:gemm opens the library when the CPU backend is first used.
     system_library(
         name = "onednn",
         apt = "libdnnl-dev",
@@ -70,7 +71,7 @@ def third_party_dependencies():
             "oneapi",
         ],
         optional = True,
-        targets = {":dnnl": "-ldnnl"},
+        targets = {":dnnl_headers": ""},
     )
     system_library(
         name = "mpi",

@@ -15,6 +15,7 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/simd_target.h"
 #include "kernels/cpu/thread_pool.h"
+#include "third_party/absl_compat/status_macros.h"
 
 namespace kernels {
 namespace {
@@ -124,7 +125,10 @@ class CpuQueue : public Queue {
 
 }  // namespace
 
-absl::Status CheckCpuBackend() { return CheckCpuTarget(); }
+absl::Status CheckCpuBackend() {
+  ABSL_RETURN_IF_ERROR(CheckCpuTarget());
+  return OpenSgemm();
+}
 
 Backend& CpuBackend() {
   static Cpu& cpu = *new Cpu;

@@ -10,9 +10,11 @@
 
 namespace kernels {
 
-// Whether the ops can run here: the error of CheckCpuTarget() in simd_target.h where the
-// environment chooses an instruction set that this program or machine lacks. Whoever is about to
-// compute on a CPU queue asks first; MakeCpuQueue CHECKs it.
+// Whether the ops can run here: OK, or the error of CheckCpuTarget() in simd_target.h, where the
+// environment chooses an instruction set that this program or machine lacks, or of OpenSgemm() in
+// gemm.h, which says what to install. Whoever is about to compute on a CPU queue asks first.
+// MakeCpuQueue CHECKs the instruction set, ops CHECK the library: planning and copying need none.
+// Safe from any thread.
 absl::Status CheckCpuBackend();
 
 // Never destroyed. Safe from any thread.

@@ -1,32 +1,100 @@
 #include "kernels/cpu/gemm.h"
 
-#include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
+#include <oneapi/dnnl/dnnl_version.h>
 
 #include <array>
 #include <cstdlib>
 #include <memory>
+#include <set>
 #include <string>
+#include <vector>
 
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "third_party/absl_compat/check.h"
+#include "third_party/absl_compat/status_macros.h"
+#include "third_party/dso/dso.h"
 
 namespace kernels {
+namespace {
+
+// The functions called here are the same in both.
+constexpr int kMajorVersions[] = {DNNL_VERSION_MAJOR, 3, 2};
+
+struct Dnnl {
+  decltype(&::dnnl_sgemm) sgemm = nullptr;
+  const dnnl_version_t* version = nullptr;
+  // Of the OpenMP runtime that the library was linked against; null if it runs one thread anyway.
+  void (*omp_set_num_threads)(int) = nullptr;
+};
+
+absl::StatusOr<void*> OpenAnyVersion() {
+  std::vector<std::string> errors;
+  std::set<int> tried;
+  for (const int major : kMajorVersions) {
+    if (!tried.insert(major).second) continue;
+    const absl::StatusOr<void*> library = dso::Open(absl::StrCat("libdnnl.so.", major));
+    if (library.ok()) return library;
+    errors.emplace_back(library.status().message());
+  }
+  return absl::NotFoundError(absl::StrCat(
+      "the CPU backend needs oneDNN for its matrix products: ", absl::StrJoin(errors, "; "),
+      "; install it, on Debian and Ubuntu: apt-get install libdnnl-dev"));
+}
+
+absl::StatusOr<Dnnl> Load() {
+  ABSL_ASSIGN_OR_RETURN(void* const library, OpenAnyVersion());
+  Dnnl dnnl;
+  ABSL_ASSIGN_OR_RETURN(dnnl.sgemm, dso::Symbol<decltype(::dnnl_sgemm)>(library, "dnnl_sgemm"));
+  ABSL_ASSIGN_OR_RETURN(const auto version,
+                        dso::Symbol<decltype(::dnnl_version)>(library, "dnnl_version"));
+  dnnl.version = version();
+  const unsigned runtime = dnnl.version->cpu_runtime;
+  if (runtime == DNNL_RUNTIME_SEQ) return dnnl;
+  if (runtime == DNNL_RUNTIME_OMP) {
+    // Found through the library, since which OpenMP runtime it is depends on who built it.
+    const auto set_num_threads = dso::Symbol<void(int)>(library, "omp_set_num_threads");
+    if (set_num_threads.ok()) {
+      dnnl.omp_set_num_threads = *set_num_threads;
+      return dnnl;
+    }
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the CPU backend cannot hold this machine's oneDNN (threading runtime ", runtime,
+      " of dnnl_types.h) to one thread; install one built with OpenMP, as Debian's libdnnl-dev"));
+}
+
+const absl::StatusOr<Dnnl>& Library() {
+  static const absl::StatusOr<Dnnl>& dnnl = *new absl::StatusOr<Dnnl>(Load());
+  return dnnl;
+}
+
+}  // namespace
+
+absl::Status OpenSgemm() { return Library().status(); }
 
 std::string SgemmLibrary() {
-  const dnnl_version_t& version = *dnnl_version();
-  return "oneDNN " + std::to_string(version.major) + "." + std::to_string(version.minor) + "." +
-         std::to_string(version.patch);
+  if (!Library().ok()) return "no oneDNN";
+  const dnnl_version_t& version = *Library()->version;
+  return absl::StrCat("oneDNN ", version.major, ".", version.minor, ".", version.patch);
 }
 
 void Sgemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha, const float* a,
            int64_t lda, const float* b, int64_t ldb, float beta, float* c, int64_t ldc) {
+  static const Dnnl& dnnl = [] {
+    const absl::Status opened = OpenSgemm();
+    CHECK(opened.ok()) << opened;
+    return *Library();
+  }();
   // OpenMP keeps this setting per thread. The pool above is what runs in parallel.
   thread_local const bool single = [] {
-    omp_set_num_threads(1);
+    if (dnnl.omp_set_num_threads != nullptr) dnnl.omp_set_num_threads(1);
     return true;
   }();
   CHECK(single);
-  const dnnl_status_t status = dnnl_sgemm(trans_a ? 'T' : 'N', trans_b ? 'T' : 'N', m, n, k, alpha,
+  const dnnl_status_t status = dnnl.sgemm(trans_a ? 'T' : 'N', trans_b ? 'T' : 'N', m, n, k, alpha,
                                           a, lda, b, ldb, beta, c, ldc);
   CHECK_EQ(status, dnnl_success) << "dnnl_sgemm " << m << " x " << n << " x " << k;
 }
