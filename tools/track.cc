@@ -87,6 +87,10 @@ ABSL_FLAG(
 ABSL_FLAG(int64_t, trace_steps, 3, "Steps that are traced, from the second on.");
 ABSL_FLAG(bool, plan, false,
           "Print parameters, groups, padding, collectives, memory and FLOPs, then exit.");
+ABSL_FLAG(std::string, card, "",
+          "With --plan: the graphics card that the plan is for, such as h100-80gb; a wrong name "
+          "lists them. Empty: the GPU that is here; h100-80gb where a build with --config=cuda "
+          "finds none.");
 ABSL_FLAG(int64_t, ranks, 0,
           "With --plan: predict what communication would cost on so many ranks.");
 ABSL_FLAG(double, link_gbps, 0,
@@ -141,6 +145,8 @@ TrackFlags FromCommandLine(const Track& track) {
   flags.tensorboard_dir = absl::GetFlag(FLAGS_tensorboard_dir);
   flags.comm_timeout = absl::GetFlag(FLAGS_comm_timeout);
   flags.comm_check = absl::GetFlag(FLAGS_comm_check);
+  flags.plan = absl::GetFlag(FLAGS_plan);
+  flags.card = absl::GetFlag(FLAGS_card);
   return flags;
 }
 
@@ -184,7 +190,7 @@ absl::Status RunProcess(const Track& track, const Processes& processes) {
   const TrainConfig& config = configured.config;
   if (absl::GetFlag(FLAGS_plan)) {
     ABSL_ASSIGN_OR_RETURN(const std::string simulated, SimulatedComm(config));
-    ABSL_ASSIGN_OR_RETURN(const std::string text, PlanText(config));
+    ABSL_ASSIGN_OR_RETURN(const std::string text, PlanText(configured));
     if (speaks) std::fputs(absl::StrCat(text, simulated).c_str(), stdout);
     return absl::OkStatus();
   }
@@ -254,7 +260,8 @@ CommandHelp Help(const Track& track) {
                     absl::StrCat("bazel run --config=nccl //tools:launch -- --nproc=8 "
                                  "//tools:",
                                  track.name, " --preset=full")},
-                   {"what it would take", absl::StrCat(run, "--preset=full --plan")}},
+                   {"what it would take, on a card that need not be here",
+                    absl::StrCat(run, "--preset=full --plan --card=h100-80gb")}},
       .groups = {
           {"Recipe",
            {"record", "preset", "steps", "schedule_extension", "matrix_lr_mul", "seed",
@@ -268,7 +275,7 @@ CommandHelp Help(const Track& track) {
            {"init_from", "save_init", "out_dir", "checkpoint_every", "keep_checkpoints", "resume"}},
           {"What it tells", {"metrics", "tensorboard_dir", "trace", "trace_steps", "sample_lines"}},
           {"Plans, in place of a run",
-           {"plan", "ranks", "link_gbps", "latency_us", "link_shape", "phases", "tflops"}},
+           {"plan", "card", "ranks", "link_gbps", "latency_us", "link_shape", "phases", "tflops"}},
       }};
 }
 

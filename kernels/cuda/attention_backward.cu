@@ -8,11 +8,13 @@
 // Global memory, bytes per token of a head: query pass 2 d of each of q, k, v, o, do and dq, key
 // pass 2 d of each of q, k, v, do, dk and dv, and 4 of lse and delta in each. What the window lets
 // tiles read again comes mostly from the level 2 cache.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
 #include "kernels/cuda/attention_backward_hopper.h"
 #include "kernels/cuda/attention_common.cuh"
+#include "kernels/cuda/card_memory.h"
 
 namespace kernels::cuda {
 namespace {
@@ -308,6 +310,8 @@ template <int d, bool kBlocks>
 void Launch(const AttentionProblem& problem, const AttentionGradPointers& grad, CudaQueue& queue) {
   constexpr int kQueryBytes = sizeof(query_pass::Shared<d>);
   constexpr int kKeyBytes = sizeof(key_pass::Shared<d>);
+  static_assert(std::max(kQueryBytes, kKeyBytes) ==
+                (d > 64 ? kAttentionSharedBytes128 : kAttentionSharedBytes64));
   CUDA_CHECK(cudaFuncSetAttribute(query_pass::QueryGradKernel<d, kBlocks>,
                                   cudaFuncAttributeMaxDynamicSharedMemorySize, kQueryBytes));
   CUDA_CHECK(cudaFuncSetAttribute(key_pass::KeyGradKernel<d, kBlocks>,

@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/attention_common.cuh"
 #include "kernels/cuda/attention_forward_hopper.h"
+#include "kernels/cuda/card_memory.h"
 
 namespace kernels::cuda {
 namespace {
@@ -179,6 +180,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
 template <int d, bool kBlocks>
 void Launch(const AttentionProblem& problem, CudaQueue& queue) {
   constexpr int kBytes = sizeof(Shared<d>);
+  static_assert(kBytes <= (d > 64 ? kAttentionSharedBytes128 : kAttentionSharedBytes64));
   CUDA_CHECK(cudaFuncSetAttribute(AttentionKernel<d, kBlocks>,
                                   cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
   const dim3 grid(problem.heads, CeilDiv(problem.tokens, kQueries), problem.slots);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/cuda/card_support.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/cuda_queue.h"
 #include "kernels/cuda/gemm.h"
@@ -19,6 +20,10 @@
 
 namespace kernels {
 namespace {
+
+// NVIDIA's CUDA compatibility guide: a program serves all drivers of its toolkit's major version,
+// and later ones, as long as the driver has nothing to compile for it.
+constexpr int kOldestDriver = CUDART_VERSION >= 13000 ? 580 : 525;
 
 std::string VersionText(int version) {
   return absl::StrCat(version / 1000, ".", version % 1000 / 10);
@@ -37,7 +42,11 @@ absl::Status CheckDriver() {
   if (error == cudaErrorInsufficientDriver) {
     return absl::FailedPreconditionError(
         absl::StrCat("the NVIDIA driver is too old: it supports CUDA ", VersionText(driver),
-                     ", this program needs ", VersionText(CUDART_VERSION), "; update the driver"));
+                     ", this program was built with ", VersionText(CUDART_VERSION),
+                     " and needs driver ", kOldestDriver, " or newer",
+                     CUDART_VERSION >= 13000
+                         ? "; update the driver, or build with CUDA 12, for drivers from 525 on"
+                         : "; update the driver"));
   }
   if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0)) {
     return absl::FailedPreconditionError(
@@ -51,7 +60,7 @@ absl::Status CheckDriver() {
   return absl::OkStatus();
 }
 
-absl::Status CheckDevice(int device) {
+absl::Status CheckExists(int device) {
   ABSL_RETURN_IF_ERROR(CheckDriver());
   int count = 0;
   CUDA_CHECK(cudaGetDeviceCount(&count));
@@ -59,18 +68,25 @@ absl::Status CheckDevice(int device) {
     return absl::InvalidArgumentError(
         absl::StrCat("GPU ", device, " does not exist: ", count, " are visible, numbered from 0"));
   }
+  return absl::OkStatus();
+}
+
+absl::Status CheckDevice(int device) {
+  ABSL_RETURN_IF_ERROR(CheckExists(device));
+  cudaDeviceProp properties;
+  CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
+  ABSL_RETURN_IF_ERROR(CheckCompiledFor(CompiledArchs(), properties.name,
+                                        {.major = properties.major, .minor = properties.minor}));
   const cudaError_t chosen = cudaSetDevice(device);
   if (chosen != cudaSuccess) {
     return absl::FailedPreconditionError(
         absl::StrCat("GPU ", device, " cannot be used: ", cudaGetErrorString(chosen)));
   }
-  cudaDeviceProp properties;
-  CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
   if (cuda::KernelsRunHere()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      properties.name, " has compute capability ", properties.major, ".", properties.minor,
-      ", for which this program holds no kernels; build with --//kernels:cuda_archs=",
-      properties.major, properties.minor));
+  return absl::FailedPreconditionError(
+      absl::StrCat(properties.name,
+                   ": the driver does not load this program's kernels, though they are for "
+                   "its compute capability; update the driver"));
 }
 
 class CudaDevice : public Backend {
@@ -244,15 +260,20 @@ absl::StatusOr<Backend*> CudaBackend(int device) {
   return backends[device] = new CudaDevice(device);
 }
 
-absl::StatusOr<CudaDeviceInfo> DescribeCudaDevice(int device) {
-  ABSL_RETURN_IF_ERROR(CheckDevice(device));
+absl::StatusOr<CudaCard> DescribeCudaCard(int device) {
+  ABSL_RETURN_IF_ERROR(CheckExists(device));
   cudaDeviceProp properties;
   CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
+  return CudaCard{.name = properties.name,
+                  .major = properties.major,
+                  .minor = properties.minor,
+                  .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem)};
+}
+
+absl::StatusOr<CudaDeviceInfo> DescribeCudaDevice(int device) {
+  ABSL_RETURN_IF_ERROR(CheckDevice(device));
   CudaDeviceInfo info;
-  info.name = properties.name;
-  info.major = properties.major;
-  info.minor = properties.minor;
-  info.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
+  ABSL_ASSIGN_OR_RETURN(static_cast<CudaCard&>(info), DescribeCudaCard(device));
   CUDA_CHECK(cudaDriverGetVersion(&info.driver_version));
   CUDA_CHECK(cudaRuntimeGetVersion(&info.runtime_version));
   ABSL_ASSIGN_OR_RETURN(info.cublaslt_version, CublasLtVersion());

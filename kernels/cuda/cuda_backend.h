@@ -16,11 +16,15 @@ struct CudaQueueOptions {
   bool deterministic = false;
 };
 
-// What the device is called, for logs: "NVIDIA H200, compute capability 9.0, 139.8 GiB".
-struct CudaDeviceInfo {
+// A card as the driver knows it: "NVIDIA H200", compute capability 9.0, 139.8 GiB.
+struct CudaCard {
   std::string name;
   int major = 0, minor = 0;
   int64_t memory_bytes = 0;
+};
+
+// The card and what is used to run on it, for logs.
+struct CudaDeviceInfo : CudaCard {
   int driver_version = 0;        // 13000 is CUDA 13.0
   int runtime_version = 0;       // likewise
   int64_t cublaslt_version = 0;  // 130100 is 13.1.0
@@ -31,6 +35,8 @@ struct CudaDeviceInfo {
 // device, or a compute capability for which no kernel was built (and the flag that builds it).
 absl::StatusOr<Backend*> CudaBackend(int device = 0);
 absl::StatusOr<CudaDeviceInfo> DescribeCudaDevice(int device = 0);
+// The card alone: needs neither cuBLASLt nor kernels for it.
+absl::StatusOr<CudaCard> DescribeCudaCard(int device = 0);
 // Devices that this process sees; 0 without a driver.
 int CudaDeviceCount();
 

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cub/device/device_radix_sort.cuh>
 
+#include "kernels/cuda/card_memory.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/embedding_grad.h"
 #include "third_party/absl_compat/check.h"
@@ -19,7 +20,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarp;
-constexpr int kTileRows = 32;      // one per lane
+constexpr int kTileRows = 32;      // one per lane; known to card_memory.cc
 constexpr int kBatch = 4;          // rows that a warp has in flight
 constexpr int kSlice = 8 * kWarp;  // features that a warp sums
 constexpr int kPartialSlice = 4 * kWarp;
@@ -234,12 +235,11 @@ class Carver {
 
 int64_t EmbeddingGradWorkspaceBytes(int64_t slots, int64_t slot_tokens, int64_t vocab,
                                     int64_t dim) {
-  const int64_t positions = slots * slot_tokens;
-  // The most tiles and the longest keys are those of a leaf per slot.
-  const int64_t tiles = Tiles::Of(positions, slots).count;
-  const int count = static_cast<int>(positions);  // CUB's offsets have the size of this type
+  // The longest keys are those of a leaf per slot.
+  const int count = static_cast<int>(slots * slot_tokens);  // CUB's offsets have this type's size
   const int64_t sort = std::max(SortBytes(count, vocab), SortBytes(count, slots * vocab));
-  return 4 * Aligned(positions * 4) + Aligned(tiles * 2 * dim * 4) + Aligned(sort);
+  CHECK_LE(sort, EmbeddingSortBytes(count)) << "EmbeddingGrad: the sort's memory";
+  return EmbeddingGradBytes(slots, slot_tokens, vocab, dim);
 }
 
 void EmbeddingGrad(const Tensor& tokens, const Tensor& de, const Tensor& dtable,

@@ -1,5 +1,6 @@
 #include <cuda.h>
 
+#include "kernels/cuda/card_memory.h"
 #include "kernels/cuda/cluster_launch.h"
 #include "kernels/cuda/cuda_queue.h"
 #include "kernels/cuda/device.cuh"
@@ -254,10 +255,7 @@ bool Fp8GradGemmTakes(const Fp8GradGemmShape& shape) {
   int device = 0, major = 0;
   CUDA_CHECK(cudaGetDevice(&device));
   CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  if (major != 9 || shape.rows == 0 || shape.rows % 16 != 0 || shape.classes % 16 != 0 ||
-      shape.dim % 16 != 0) {
-    return false;
-  }
+  if (major != 9 || !Fp8GradGemmFits(shape.rows, shape.classes, shape.dim)) return false;
   // Compiled for another architecture the kernel is a trap, which needs next to no registers.
   static const bool compiled = [] {
     cudaFuncAttributes attributes;
@@ -269,7 +267,7 @@ bool Fp8GradGemmTakes(const Fp8GradGemmShape& shape) {
 
 void Fp8GradGemm(const uint8_t* g, const uint8_t* x_t, float alpha, float* dw,
                  const Fp8GradGemmShape& shape, int processors, cudaStream_t stream) {
-  CHECK(shape.rows > 0 && shape.rows % 16 == 0 && shape.classes % 16 == 0 && shape.dim % 16 == 0)
+  CHECK(Fp8GradGemmFits(shape.rows, shape.classes, shape.dim))
       << "no product of " << shape.classes << " x " << shape.dim << " over " << shape.rows;
   const Problem problem = {
       .dw = dw,

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "kernels/cuda/card_memory.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/cuda_queue.h"
 #include "kernels/cuda/fp8_cast.h"
@@ -28,7 +29,7 @@
 namespace kernels {
 namespace {
 
-constexpr int64_t kGradChunkRows = 24576;  // two to a slot of 49,152
+constexpr int64_t kGradChunkRows = cuda::kHeadGradChunkRows;
 constexpr int64_t kLossChunkRows = 16384;
 constexpr int64_t kRowMultiple = 16;  // of the fp8 products' sizes
 constexpr int64_t kAlignment = 256;
@@ -57,22 +58,17 @@ struct Workspace {
 };
 
 Workspace Layout(void* start, int64_t tokens, int64_t vocab, int64_t dim) {
-  // Not ChunkRows(): longer slots may have shorter chunks, but never need less memory.
-  const int64_t rows = std::min(RoundUp(tokens, kRowMultiple), kGradChunkRows);
-  Workspace work = {};
-  const auto take = [&](int64_t bytes) {
-    uint8_t* const part = static_cast<uint8_t*>(start) + work.bytes;
-    work.bytes += RoundUp(bytes, kAlignment);
-    return part;
-  };
-  work.logits = reinterpret_cast<BF16*>(take(rows * vocab * int64_t{sizeof(BF16)}));
-  work.g8 = take(rows * vocab);
-  work.g8t = take(FromRows(rows, vocab, dim) ? 0 : rows * vocab);
-  work.x8 = take(rows * dim);
-  work.x8t = take(rows * dim);
-  work.w8 = take(vocab * dim);
-  work.w8t = take(vocab * dim);
-  return work;
+  const bool from_rows = FromRows(cuda::HeadChunkRows(tokens), vocab, dim);
+  const cuda::HeadLayout layout = cuda::LayOutHead(tokens, vocab, dim, !from_rows);
+  uint8_t* const bytes = static_cast<uint8_t*>(start);
+  return {.logits = reinterpret_cast<BF16*>(bytes + layout.logits),
+          .g8 = bytes + layout.g8,
+          .g8t = bytes + layout.g8t,
+          .x8 = bytes + layout.x8,
+          .x8t = bytes + layout.x8t,
+          .w8 = bytes + layout.w8,
+          .w8t = bytes + layout.w8t,
+          .bytes = layout.bytes};
 }
 
 // Rows of one slot.

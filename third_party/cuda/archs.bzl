@@ -4,11 +4,18 @@
     cuda_archs(name = "cuda_archs", build_setting_default = "90a")
 
 in //kernels gives --//kernels:cuda_archs="80;90a", which cuda_library() reads.
+
+    cuda_archs_source(name = "compiled_archs", archs = "//kernels:cuda_archs", out = "compiled_archs.cc")
+
+writes a C++ file that defines `const char kCompiledArchs[]`, here as "80;90a".
 """
 
 CudaArchsInfo = provider(
     "GPU architectures to compile for.",
-    fields = {"gencodes": "list of values for nvcc's -gencode"},
+    fields = {
+        "gencodes": "list of values for nvcc's -gencode",
+        "names": "the architectures as the flag names them, such as [\"80\", \"90a\"]",
+    },
 )
 
 def _cuda_archs_impl(ctx):
@@ -30,9 +37,24 @@ def _cuda_archs_impl(ctx):
     plain = [int(a) for a in archs if a.isdigit()]
     if plain:
         gencodes.append("arch=compute_%d,code=compute_%d" % (max(plain), max(plain)))
-    return [CudaArchsInfo(gencodes = gencodes)]
+    return [CudaArchsInfo(gencodes = gencodes, names = archs)]
 
 cuda_archs = rule(
     implementation = _cuda_archs_impl,
     build_setting = config.string(flag = True),
+)
+
+def _cuda_archs_source_impl(ctx):
+    ctx.actions.write(
+        ctx.outputs.out,
+        "extern const char kCompiledArchs[];\nconst char kCompiledArchs[] = \"%s\";\n" %
+        ";".join(ctx.attr.archs[CudaArchsInfo].names),
+    )
+
+cuda_archs_source = rule(
+    implementation = _cuda_archs_source_impl,
+    attrs = {
+        "archs": attr.label(mandatory = True, providers = [CudaArchsInfo]),
+        "out": attr.output(mandatory = True),
+    },
 )

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -20,6 +21,7 @@
 #include "tools/checkpoint/checkpoint_folder.h"
 #include "tools/checkpoint/files.h"
 #include "tools/data_path.h"
+#include "tools/trainer/cards.h"
 #include "tools/trainer/device.h"
 
 namespace tools {
@@ -100,6 +102,7 @@ absl::StatusOr<Files> FindFiles(const TrackFlags& flags) {
     return files;
   }
   if (!absl::IsNotFound(train.status())) return train.status();
+  if (flags.preset == "full" && flags.plan) return files;  // a plan is of shapes
   if (flags.preset == "full") {
     return absl::NotFoundError(
         absl::StrCat(train.status().message(),
@@ -205,9 +208,61 @@ absl::Status CheckShape(const Recipe& recipe, const TrackFlags& flags) {
   return absl::OkStatus();
 }
 
+// What the run, or the plan, is for.
+struct Target {
+  std::string kind;         // "cpu" or "cuda"
+  std::string description;  // of the device of a run
+  std::optional<Card> card;
+  std::string card_note;
+};
+
+// A plan without --card and without a GPU is for the card that the records are timed on.
+constexpr char kAssumedCard[] = "h100-80gb";
+
+absl::StatusOr<Target> TargetOfPlan(const TrackFlags& flags) {
+  if (!flags.card.empty()) {
+    if (flags.device == "cpu") {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--card=", flags.card, " is a GPU; leave out --device=cpu"));
+    }
+    ABSL_ASSIGN_OR_RETURN(const Card card, FindCard(flags.card));
+    return Target{.kind = "cuda", .description = card.name, .card = card, .card_note = ""};
+  }
+  const absl::string_view kind = flags.device.empty() ? DefaultDeviceKind() : flags.device;
+  if (kind == "cpu") {
+    return Target{.kind = "cpu", .description = "CPU", .card = std::nullopt, .card_note = ""};
+  }
+  if (kind != "cuda") return OpenDevice(kind, flags.gpu).status();
+  const absl::StatusOr<Card> here = CardOfDevice(flags.gpu);
+  if (here.ok()) {
+    return Target{.kind = "cuda", .description = here->name, .card = *here, .card_note = ""};
+  }
+  if (flags.gpu > 0) return here.status();
+  ABSL_ASSIGN_OR_RETURN(const Card card, FindCard(kAssumedCard));
+  return Target{
+      .kind = "cuda",
+      .description = card.name,
+      .card = card,
+      .card_note = absl::StrCat("no GPU to ask: ", here.status().message(), "; planned for ",
+                                card.name, ", and --card=NAME plans for another")};
+}
+
+absl::StatusOr<Target> TargetOf(const TrackFlags& flags) {
+  if (flags.plan) return TargetOfPlan(flags);
+  if (!flags.card.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--card=", flags.card, ": is of --plan; a run takes the GPU that is there"));
+  }
+  ABSL_ASSIGN_OR_RETURN(Device device, OpenDevice(flags.device, flags.gpu));
+  return Target{.kind = std::move(device.kind),
+                .description = std::move(device.description),
+                .card = std::move(device.card),
+                .card_note = ""};
+}
+
 // On a GPU two at once are a little faster than one; docs/benchmarks.md has the figures.
-int DefaultSlotsPerPass(const Device& device, const Recipe& recipe) {
-  return device.kind == "cuda" ? std::min(2, recipe.data.slots) : 1;
+int DefaultSlotsPerPass(const Target& target, const Recipe& recipe) {
+  return target.kind == "cuda" ? std::min(2, recipe.data.slots) : 1;
 }
 
 // "131072, 262144, 393216"
@@ -251,9 +306,9 @@ absl::StatusOr<Configured> Configure(const TrackFlags& flags) {
   ABSL_RETURN_IF_ERROR(FindRecipe(flags.record, flags.preset.empty() ? "demo" : flags.preset,
                                   PaddedVocab(data::kGpt2Vocabulary))
                            .status());
-  ABSL_ASSIGN_OR_RETURN(const Device device, OpenDevice(flags.device, flags.gpu));
+  ABSL_ASSIGN_OR_RETURN(const Target target, TargetOf(flags));
   ABSL_ASSIGN_OR_RETURN(const Files files, FindFiles(flags));
-  const bool full_by_default = device.kind == "cuda" && !files.built_in;
+  const bool full_by_default = target.kind == "cuda" && !files.built_in;
   const std::string preset =
       !flags.preset.empty() ? flags.preset : (full_by_default ? "full" : "demo");
   ABSL_RETURN_IF_ERROR(CheckOverlap(files));
@@ -268,6 +323,11 @@ absl::StatusOr<Configured> Configure(const TrackFlags& flags) {
   config.recipe.optimizer =
       optim::WithBuildChoices(std::move(config.recipe.optimizer), flags.matrix_lr_mul);
   ABSL_RETURN_IF_ERROR(CheckShape(config.recipe, flags));
+  if (target.card.has_value() && !flags.plan) {
+    ABSL_RETURN_IF_ERROR(CheckCard(config.recipe.model, *target.card));
+  }
+  configured.card = target.card;
+  configured.card_note = target.card_note;
   config.train_files = files.train;
   config.val_files = files.val;
   config.epochs = static_cast<int>(flags.epochs);
@@ -276,8 +336,8 @@ absl::StatusOr<Configured> Configure(const TrackFlags& flags) {
   config.deterministic = flags.deterministic;
   config.world_size = static_cast<int>(flags.world_size);
   config.slots_per_pass = flags.slots_per_pass > 0 ? static_cast<int>(flags.slots_per_pass)
-                                                   : DefaultSlotsPerPass(device, config.recipe);
-  config.device = device.kind;
+                                                   : DefaultSlotsPerPass(target, config.recipe);
+  config.device = target.kind;
   config.gpu = flags.gpu;
   config.memory_gib = flags.memory_gib;
   config.threads = static_cast<int>(flags.threads);
@@ -307,17 +367,18 @@ absl::StatusOr<Configured> Configure(const TrackFlags& flags) {
       "record ", config.recipe.record, ", preset ", preset,
       !flags.preset.empty() ? ""
       : full_by_default     ? " (the default on a GPU with shards)"
-      : files.built_in && device.kind == "cuda"
+      : files.built_in && target.kind == "cuda"
           ? " (the default without shards; --preset=full with --train_files and --val_files is the "
             "record)"
           : " (the default without a GPU)",
       ", data: ",
-      files.built_in
-          ? "the built-in corpus (fortunes, as GPT-2 byte tokens)"
+      files.built_in ? "the built-in corpus (fortunes, as GPT-2 byte tokens)"
+      : files.train.empty()
+          ? "none (a plan)"
           : absl::StrCat(files.train.size(), " training shards from ", files.train.front()),
       "\n", config.total_steps(), " steps of ", BatchText(config.recipe.schedules.batch),
       " tokens in ", config.recipe.data.slots, " slots, ", config.world_size, " ranks on ",
-      device.description, ", seed ", config.seed, config.deterministic ? ", deterministic" : "",
+      target.description, ", seed ", config.seed, config.deterministic ? ", deterministic" : "",
       sched::HasLegacyExtension(config.recipe.schedules) ? ", legacy schedule extension" : "",
       config.matrix_lr_mul == 1 ? ""
                                 : absl::StrCat(", rates of matrices x ", config.matrix_lr_mul));

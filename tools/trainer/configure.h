@@ -3,10 +3,12 @@
 #define TOOLS_TRAINER_CONFIGURE_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "tools/trainer/cards.h"
 #include "tools/trainer/train_config.h"
 
 namespace tools {
@@ -40,16 +42,21 @@ struct TrackFlags {
   std::string on_nonfinite = "stop";  // or "skip"
   absl::Duration comm_timeout = absl::Seconds(60);
   bool comm_check = false;
+  bool plan = false;  // nothing will run: neither a device nor shards are needed
+  std::string card;   // of a plan: a name of NamedCards(); empty: the GPU that is here
 };
 
 // What was chosen for the user, in words, for the head of the log.
 struct Configured {
   TrainConfig config;
   std::string notes;
+  std::optional<Card> card;  // of device "cuda"
+  std::string card_note;     // why the card is one that nobody named; empty if it is here or named
 };
 
 // InvalidArgument or NotFound, naming the flag and what would work. Looks for files, reads no
-// shard. Creates out_dir, so that an unwritable one is found before training.
+// shard. FailedPrecondition: the GPU lacks what the recipe needs, but memory. Creates out_dir, so
+// that an unwritable one is found before training.
 absl::StatusOr<Configured> Configure(const TrackFlags& flags);
 
 }  // namespace tools

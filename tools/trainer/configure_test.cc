@@ -124,6 +124,38 @@ TEST_F(ConfigureTest, X1_ValuesOutOfRange) {
   ExpectRefused(flags, {"--comm_timeout"});
 }
 
+TEST_F(ConfigureTest, ACardIsOfAPlan) {
+  TrackFlags flags = good_;
+  flags.card = "h100-80gb";
+  ExpectRefused(flags, {"--card=h100-80gb", "--plan"});
+  flags.plan = true;
+  const absl::StatusOr<Configured> configured = Configure(flags);
+  ASSERT_TRUE(configured.ok()) << configured.status();
+  EXPECT_EQ(configured->config.device, "cuda");
+  ASSERT_TRUE(configured->card.has_value());
+  EXPECT_EQ(configured->card->name, "h100-80gb");
+  EXPECT_EQ(configured->card_note, "");
+  EXPECT_EQ(configured->config.slots_per_pass, 2);  // as on a GPU
+  flags.device = "cpu";
+  ExpectRefused(flags, {"--card=h100-80gb", "--device=cpu"});
+  flags.device = "";
+  flags.card = "h100";
+  ExpectRefused(flags, {"--card=h100", "h100-80gb", "a100-40gb"});
+}
+
+TEST_F(ConfigureTest, APlanNeedsNoShards) {
+  TrackFlags flags;
+  flags.preset = "full";
+  setenv("DATA_PATH", folder_.c_str(), 1);
+  ExpectRefused(flags, {"--preset=full"});
+  flags.plan = true;
+  const absl::StatusOr<Configured> configured = Configure(flags);
+  unsetenv("DATA_PATH");
+  ASSERT_TRUE(configured.ok()) << configured.status();
+  EXPECT_TRUE(configured->config.train_files.empty());
+  EXPECT_EQ(configured->config.recipe.model.vocab_size, 50304);
+}
+
 TEST_F(ConfigureTest, NamesComeFirst) {
   TrackFlags flags = good_;
   flags.train_files = folder_ + "/none_*.bin";

@@ -25,6 +25,15 @@ absl::StatusOr<Device> OpenCpu() {
   return device;
 }
 
+#ifdef NANOSPEED_CUDA
+Card CardOf(const kernels::CudaCard& card) {
+  return {.name = card.name,
+          .size = "",
+          .memory_gib = card.memory_bytes / double{1 << 30},
+          .capability = {.major = card.major, .minor = card.minor}};
+}
+#endif
+
 absl::StatusOr<Device> OpenCuda(int index, absl::string_view flag) {
 #ifdef NANOSPEED_CUDA
   absl::StatusOr<kernels::CudaDeviceInfo> info = kernels::DescribeCudaDevice(index);
@@ -41,6 +50,7 @@ absl::StatusOr<Device> OpenCuda(int index, absl::string_view flag) {
       info->driver_version / 1000, info->driver_version % 1000 / 10, info->runtime_version / 1000,
       info->runtime_version % 1000 / 10, info->cublaslt_version / 10000,
       info->cublaslt_version / 100 % 100, info->cublaslt_version % 100);
+  device.card = CardOf(*info);
   ABSL_ASSIGN_OR_RETURN(device.backend, kernels::CudaBackend(index));
   device.make_queue = [index](const QueueOptions& options) {
     return kernels::MakeCudaQueue(index, {.deterministic = options.deterministic});
@@ -54,6 +64,16 @@ absl::StatusOr<Device> OpenCuda(int index, absl::string_view flag) {
 }
 
 }  // namespace
+
+absl::StatusOr<Card> CardOfDevice(int index) {
+#ifdef NANOSPEED_CUDA
+  ABSL_ASSIGN_OR_RETURN(const kernels::CudaCard card, kernels::DescribeCudaCard(index));
+  return CardOf(card);
+#else
+  (void)index;
+  return absl::InvalidArgumentError("this program was built without CUDA");
+#endif
+}
 
 absl::string_view DefaultDeviceKind() {
 #ifdef NANOSPEED_CUDA

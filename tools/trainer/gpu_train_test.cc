@@ -11,7 +11,10 @@
 #include "gtest/gtest.h"
 #include "kernels/dtype.h"
 #include "tools/checkpoint/checkpoint.h"
+#include "tools/trainer/cards.h"
+#include "tools/trainer/device.h"
 #include "tools/trainer/exit_code.h"
+#include "tools/trainer/rank_memory.h"
 #include "tools/trainer/test_run.h"
 
 namespace tools {
@@ -62,6 +65,23 @@ TEST_P(GpuRecord, CurveIsTheCpus) {
     EXPECT_NEAR(a[i], b[i], i < 3 ? 5e-4 * b[i] : 0.1) << cuda.losses[i];
   }
   EXPECT_NEAR(cuda.val_loss, cpu.val_loss, 0.05);
+}
+
+// What --plan says of the card here without opening it, against what its ops ask for.
+TEST_P(GpuRecord, APlanForTheCardIsTheDevicesOwn) {
+  const TrainConfig config = GpuConfig(FreshFolder("gpu_plan"), 8, GetParam());
+  const absl::StatusOr<Device> device = OpenDevice("cuda");
+  ASSERT_TRUE(device.ok()) << device.status();
+  const auto queue = device->make_queue({});
+  ASSERT_TRUE(queue.ok()) << queue.status();
+  const absl::StatusOr<MemoryPlan> own = PlanMemory(config, **queue);
+  ASSERT_TRUE(own.ok()) << own.status();
+  const absl::StatusOr<Card> card = CardOfDevice(0);
+  ASSERT_TRUE(card.ok()) << card.status();
+  const absl::StatusOr<MemoryPlan> planned = PlanMemory(config, *MakePlanningQueue(*card));
+  ASSERT_TRUE(planned.ok()) << planned.status();
+  EXPECT_EQ(planned->passes, own->passes);
+  EXPECT_EQ(planned->total, own->total);
 }
 
 TEST_P(GpuRecord, DeterministicRunsAreEqualBitForBit) {

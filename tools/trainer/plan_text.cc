@@ -10,11 +10,12 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "comm/slot_tree.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "model/gpt.h"
 #include "model/parameters.h"
 #include "optim/step_layout.h"
 #include "third_party/absl_compat/status_macros.h"
-#include "tools/trainer/device.h"
+#include "tools/trainer/cards.h"
 #include "tools/trainer/rank_memory.h"
 #include "tools/trainer/sparse_plan_text.h"
 
@@ -52,11 +53,23 @@ std::string ParametersText(const std::vector<kernels::ParameterSpec>& specs) {
   return text;
 }
 
-absl::StatusOr<std::string> MemoryText(const TrainConfig& config) {
+std::string CardText(const model::GptConfig& model, const Card& card, double planned_gib) {
+  const double spare = SpareGib(card, planned_gib);
+  std::string text =
+      absl::StrFormat("card %s, compute capability %s, %.1f GiB: %s\n", card.name,
+                      Text(card.capability), card.memory_gib,
+                      spare >= 0 ? absl::StrFormat("holds the plan with %.2f GiB to spare", spare)
+                                 : absl::StrFormat("lacks %.2f GiB for the plan", -spare));
+  const absl::Status runs = CheckCard(model, card);
+  if (!runs.ok()) absl::StrAppend(&text, "cannot run it: ", runs.message(), "\n");
+  return text;
+}
+
+absl::StatusOr<std::string> MemoryText(const TrainConfig& config, const Card* card) {
   const int slots = comm::SlotsOfRank(config.recipe.data.slots, config.world_size, 0).count();
   const int64_t leaves = config.deterministic ? slots : 1;
-  ABSL_ASSIGN_OR_RETURN(const Device device, OpenDevice(config.device, config.gpu));
-  ABSL_ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Queue> queue, device.make_queue({}));
+  const std::unique_ptr<kernels::Queue> queue =
+      card != nullptr ? MakePlanningQueue(*card) : kernels::MakeCpuQueue(1);
   ABSL_ASSIGN_OR_RETURN(const MemoryPlan plan, PlanMemory(config, *queue));
   // Stages lie over each other; the one with the largest slots needs the most.
   const int pass_slots = config.pass_slots(config.slot_sizes().back(), slots);
@@ -70,20 +83,25 @@ absl::StatusOr<std::string> MemoryText(const TrainConfig& config) {
            {"all", plan.total}}) {
     absl::StrAppend(&text, absl::StrFormat("  %-40s %10.2f\n", name, bytes / kGiB));
   }
+  if (card != nullptr) {
+    absl::StrAppend(&text, "  ", CardText(config.recipe.model, *card, plan.total / kGiB));
+  }
   ABSL_ASSIGN_OR_RETURN(const std::string choices, MemoryChoicesText(config, *queue));
   return text + choices;
 }
 
 }  // namespace
 
-absl::StatusOr<std::string> PlanText(const TrainConfig& config) {
+absl::StatusOr<std::string> PlanText(const Configured& configured) {
+  const TrainConfig& config = configured.config;
+  const Card* const card = configured.card.has_value() ? &*configured.card : nullptr;
   const Recipe& recipe = config.recipe;
   const std::vector<kernels::ParameterSpec> specs = model::ParameterSpecs(recipe.model);
   std::string rows;
   const optim::OptimizerConfig optimizer =
       optim::RowsAsRun(recipe.optimizer, config.world_size, config.deterministic, &rows);
   ABSL_ASSIGN_OR_RETURN(const optim::StepLayout layout, optim::PlanStep(optimizer, specs));
-  ABSL_ASSIGN_OR_RETURN(const std::string memory, MemoryText(config));
+  ABSL_ASSIGN_OR_RETURN(const std::string memory, MemoryText(config, card));
   ABSL_ASSIGN_OR_RETURN(const std::string moved, SparsePlanText(config));
   std::string steps;
   for (const int64_t slot_tokens : config.slot_sizes()) {
@@ -96,7 +114,8 @@ absl::StatusOr<std::string> PlanText(const TrainConfig& config) {
         " dense FLOPs\n");
   }
   return absl::StrCat(
-      "record ", recipe.record, ", preset ", recipe.preset, "\n", ParametersText(specs), "\n",
+      configured.card_note, configured.card_note.empty() ? "" : "\n", "record ", recipe.record,
+      ", preset ", recipe.preset, "\n", ParametersText(specs), "\n",
       optim::DescribeStep(layout, optimizer, specs, config.world_size), rows, moved, "\n", memory,
       "\n", steps,
       absl::StrFormat("dense FLOPs: %s a token forward, %s with backward; attention and optimizer "

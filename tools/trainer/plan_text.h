@@ -5,13 +5,14 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "tools/trainer/train_config.h"
+#include "tools/trainer/configure.h"
 
 namespace tools {
 
 // Parameters, groups, owners and padding, the collective schedule, memory of one rank, and FLOPs
-// of a step. Plans the memory but allocates none.
-absl::StatusOr<std::string> PlanText(const TrainConfig& config);
+// of a step. Plans the memory but allocates none, and needs no device: `configured.card` is what a
+// plan for "cuda" is for, and the text says what of the run the card cannot do.
+absl::StatusOr<std::string> PlanText(const Configured& configured);
 
 }  // namespace tools
 

@@ -12,6 +12,7 @@
 #include "comm/local/local.h"
 #include "third_party/absl_compat/check.h"
 #include "third_party/absl_compat/status_macros.h"
+#include "tools/trainer/cards.h"
 
 namespace tools {
 namespace {
@@ -42,22 +43,6 @@ class AddressBackend : public kernels::Backend {
   const kernels::DeviceKind device_;
   std::map<void*, int64_t> sizes_;
 };
-
-// A card's memory as users know it, and what of it a run may plan: the driver, the libraries and
-// recorded graphs take 1.2 GiB (docs/benchmarks.md).
-struct Card {
-  const char* name;
-  double gib;
-};
-constexpr Card kCards[] = {{"24 GB", 23.5}, {"40 GB", 39.4}, {"80 GB", 79.1}, {"141 GB", 139.8}};
-constexpr double kBesidePlanGiB = 1.25;
-
-const char* SmallestCard(int64_t bytes) {
-  for (const Card& card : kCards) {
-    if (bytes / kGiB + kBesidePlanGiB <= card.gib) return card.name;
-  }
-  return "none";
-}
 
 struct Choice {
   int slots;
@@ -188,7 +173,7 @@ absl::StatusOr<std::string> MemoryChoicesText(const TrainConfig& config, kernels
       absl::StrFormat("  %-40s %10s  %s\n", "other divisions of the batch", "GiB", "smallest card");
   for (const Choice& choice : choices) {
     absl::StrAppend(&text, absl::StrFormat("  %-40s %10.2f  %s\n", FlagsOf(choice),
-                                           choice.bytes / kGiB, SmallestCard(choice.bytes)));
+                                           choice.bytes / kGiB, SmallestCard(choice.bytes / kGiB)));
   }
   return text;
 }

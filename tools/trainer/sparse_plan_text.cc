@@ -5,6 +5,7 @@
 #include <set>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "comm/slot_tree.h"
 #include "data/loader.h"
@@ -80,6 +81,9 @@ absl::StatusOr<std::string> SparsePlanText(const TrainConfig& config) {
       "Rows of the tables that move in an update, of all %d ranks: whole tables are %d rows, "
       "%.1f MB\n",
       config.world_size, all, static_cast<double>(all * tables.row_bytes) / 1e6);
+  if (config.train_files.empty()) {
+    return absl::StrCat(text, "  how many of them depends on the tokens: give --train_files\n");
+  }
   for (const int64_t slot_tokens : config.slot_sizes()) {
     for (const int every : tables.every) {
       const absl::StatusOr<int64_t> moved = RowsMoved(config, slot_tokens, every, tables.rows);
