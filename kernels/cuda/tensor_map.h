@@ -23,8 +23,8 @@ inline decltype(&cuTensorMapEncodeTiled) TensorMapEncoder() {
     CUDA_CHECK(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
                                                 cudaEnableDefault, &result));
 #else
-    CUDA_CHECK(cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &function, cudaEnableDefault,
-                                       &result));
+    CUDA_CHECK(
+        cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &function, cudaEnableDefault, &result));
 #endif
     CHECK(result == cudaDriverEntryPointSuccess) << "the driver has no cuTensorMapEncodeTiled";
     return reinterpret_cast<Encode>(function);
