@@ -1,7 +1,6 @@
 #include "data/shard.h"
 
 #include <fcntl.h>
-#include <glob.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,8 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "third_party/absl_compat/check.h"
+#include "data/matching_paths.h"
 #include "third_party/absl_compat/status_macros.h"
 
 // Headers and tokens are copied and mapped as they are.
@@ -73,33 +71,6 @@ absl::StatusOr<int64_t> CheckHeader(const std::string& path, const int32_t* head
   return tokens;
 }
 
-// The folder that glob() could not read; its callback takes no argument.
-thread_local std::string unreadable_folder;
-
-int OnGlobError(const char* path, int error) {
-  if (error == ENOENT) return 0;  // matches nothing
-  unreadable_folder = absl::StrCat(path, ": cannot read this folder: ", ErrorText(error));
-  return 1;
-}
-
-absl::Status AppendMatches(const std::string& pattern, std::vector<std::string>* paths) {
-  if (pattern.empty()) {
-    return absl::InvalidArgumentError("an empty name in the list of shards");
-  }
-  glob_t matches = {};
-  const int result = glob(pattern.c_str(), 0, &OnGlobError, &matches);
-  for (size_t i = 0; i < matches.gl_pathc; ++i) paths->push_back(matches.gl_pathv[i]);
-  globfree(&matches);
-  if (result == GLOB_NOMATCH) {
-    return absl::NotFoundError(absl::StrCat(pattern, ": matches no file"));
-  }
-  if (result == GLOB_ABORTED) {
-    return absl::InvalidArgumentError(unreadable_folder);
-  }
-  CHECK_EQ(result, 0) << "glob of " << pattern;  // out of memory
-  return absl::OkStatus();
-}
-
 absl::Status CheckIsFile(const std::string& path) {
   struct stat info;
   if (stat(path.c_str(), &info) != 0) {
@@ -118,6 +89,14 @@ absl::Status CheckIsFile(const std::string& path) {
                      path.back() == '/' ? "" : "/", "*.bin"));
   }
   return absl::OkStatus();
+}
+
+// Each once.
+absl::StatusOr<std::vector<std::string>> SortedShards(std::vector<std::string> paths) {
+  for (const std::string& path : paths) ABSL_RETURN_IF_ERROR(CheckIsFile(path));
+  std::sort(paths.begin(), paths.end());
+  paths.erase(std::unique(paths.begin(), paths.end()), paths.end());
+  return paths;
 }
 
 }  // namespace
@@ -182,16 +161,24 @@ absl::StatusOr<Shard> Shard::Open(const std::string& path) {
   return shard;
 }
 
-absl::StatusOr<std::vector<std::string>> ListShards(const std::string& globs) {
+absl::StatusOr<std::vector<std::string>> ListShards(const std::vector<std::string>& lists) {
   std::vector<std::string> paths;
-  const std::vector<std::string> patterns = absl::StrSplit(globs, ',');
-  for (const std::string& pattern : patterns) {
-    ABSL_RETURN_IF_ERROR(AppendMatches(pattern, &paths));
+  for (const std::string& list : lists) {
+    ABSL_ASSIGN_OR_RETURN(const std::vector<std::string> found, MatchingPathsOfList(list));
+    paths.insert(paths.end(), found.begin(), found.end());
   }
-  for (const std::string& path : paths) ABSL_RETURN_IF_ERROR(CheckIsFile(path));
-  std::sort(paths.begin(), paths.end());
-  paths.erase(std::unique(paths.begin(), paths.end()), paths.end());
-  return paths;
+  return SortedShards(std::move(paths));
+}
+
+absl::StatusOr<std::vector<std::string>> ListShards(const std::string& list) {
+  return ListShards(std::vector<std::string>{list});
+}
+
+absl::StatusOr<std::vector<std::string>> ListShardsIn(const std::string& folder,
+                                                      const std::string& pattern) {
+  ABSL_ASSIGN_OR_RETURN(std::vector<std::string> paths,
+                        MatchingPaths(absl::StrCat(EscapedForGlob(folder), "/", pattern)));
+  return SortedShards(std::move(paths));
 }
 
 }  // namespace data

@@ -48,10 +48,17 @@ class Shard {
 // and renamed, so that `path` is the old file or the complete new one at any time.
 absl::Status WriteShard(const std::string& path, absl::Span<const uint16_t> tokens);
 
-// The files that the comma-separated globs match, each once, sorted by name. Symbolic links are
-// followed. NotFound: a glob that matches nothing. InvalidArgument: an empty glob, a match that
+// The files that the names and globs with commas between them mean (data/matching_paths.h: a path
+// that exists is meant, whatever is in its name), each once, sorted by name. Symbolic links are
+// followed. NotFound: a glob that matches nothing. InvalidArgument: an empty name, a match that
 // is a directory or a dangling link, a folder that cannot be read.
-absl::StatusOr<std::vector<std::string>> ListShards(const std::string& globs);
+absl::StatusOr<std::vector<std::string>> ListShards(const std::string& list);
+// As above, of several such lists together.
+absl::StatusOr<std::vector<std::string>> ListShards(const std::vector<std::string>& lists);
+
+// As above, of the files of a folder, whatever is in its name, that match one glob.
+absl::StatusOr<std::vector<std::string>> ListShardsIn(const std::string& folder,
+                                                      const std::string& pattern);
 
 }  // namespace data
 

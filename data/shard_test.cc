@@ -155,6 +155,20 @@ TEST(ListShards, SortedOnceEachThroughLinks) {
   EXPECT_EQ(*linked, std::vector<std::string>{dir + "/folder/link.bin"});
 }
 
+TEST(ListShards, K2_20_APathThatExistsIsMeant) {
+  const std::string dir = Dir("list [odd], or not");
+  for (const char* name : {"/a,b.bin", "/[x].bin", "/x.bin"}) {
+    ASSERT_TRUE(WriteShard(dir + name, {1}).ok());
+  }
+  const auto odd = ListShards(dir + "/[x].bin," + dir + "/a,b.bin");
+  ASSERT_TRUE(odd.ok()) << odd.status();
+  EXPECT_EQ(*odd, (std::vector<std::string>{dir + "/[x].bin", dir + "/a,b.bin"}));
+  // As $DATA_PATH may be.
+  const auto all = ListShardsIn(dir, "*.bin");
+  ASSERT_TRUE(all.ok()) << all.status();
+  EXPECT_EQ(all->size(), 3);
+}
+
 TEST(ListShards, D4_DistinctMessages) {
   const std::string dir = Dir("list_bad");
   const auto invalid = absl::StatusCode::kInvalidArgument;

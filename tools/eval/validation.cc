@@ -1,7 +1,6 @@
 #include "tools/eval/validation.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
 #include <utility>
 
@@ -13,6 +12,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "sched/rotary.h"
 #include "third_party/absl_compat/status_macros.h"
+#include "tools/data_path.h"
 #include "tools/trainer/evaluator.h"
 #include "tools/trainer/train_config.h"
 
@@ -42,10 +42,8 @@ absl::StatusOr<std::vector<std::string>> ValidationFiles(const SavedModel& saved
     ABSL_ASSIGN_OR_RETURN(const data::DemoCorpus corpus, data::FindDemoCorpus());
     return std::vector<std::string>{corpus.val};
   }
-  const char* root = std::getenv("DATA_PATH");
   const absl::StatusOr<std::vector<std::string>> files =
-      data::ListShards(absl::StrCat(root != nullptr && *root != '\0' ? absl::StrCat(root, "/") : "",
-                                    "data/fineweb10B/fineweb_val_*.bin"));
+      data::ListShardsIn(BelowDataPath("data/fineweb10B"), "fineweb_val_*.bin");
   if (files.ok() || !absl::IsNotFound(files.status())) return files;
   return absl::NotFoundError(
       absl::StrCat(files.status().message(),

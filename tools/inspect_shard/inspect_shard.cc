@@ -9,7 +9,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "data/bpe/bpe.h"
 #include "data/shard.h"
 #include "data/token_map.h"
@@ -84,8 +83,7 @@ absl::Status Run(const std::vector<std::string>& globs) {
   if (globs.empty()) {
     return absl::InvalidArgumentError("no shards; give their files as arguments");
   }
-  ABSL_ASSIGN_OR_RETURN(const std::vector<std::string> paths,
-                        data::ListShards(absl::StrJoin(globs, ",")));
+  ABSL_ASSIGN_OR_RETURN(const std::vector<std::string> paths, data::ListShards(globs));
   ABSL_ASSIGN_OR_RETURN(const std::optional<data::Bpe> bpe, LoadVocabulary());
   const tools::ReportOptions options = {
       .top = absl::GetFlag(FLAGS_top),

@@ -74,8 +74,9 @@ absl::Status CheckRanges(const TrackFlags& f) {
   return absl::OkStatus();
 }
 
-std::string DefaultGlob(const char* kind) {
-  return BelowDataPath(absl::StrCat("data/fineweb10B/fineweb_", kind, "_*.bin"));
+absl::StatusOr<std::vector<std::string>> DefaultShards(const char* kind) {
+  return data::ListShardsIn(BelowDataPath("data/fineweb10B"),
+                            absl::StrCat("fineweb_", kind, "_*.bin"));
 }
 
 // Where tokens come from: the flags' globs, else the default globs, else the built-in corpus.
@@ -95,10 +96,10 @@ absl::StatusOr<Files> FindFiles(const TrackFlags& flags) {
     ABSL_ASSIGN_OR_RETURN(files.val, data::ListShards(flags.val_files));
     return files;
   }
-  absl::StatusOr<std::vector<std::string>> train = data::ListShards(DefaultGlob("train"));
+  absl::StatusOr<std::vector<std::string>> train = DefaultShards("train");
   if (train.ok()) {
     files.train = *std::move(train);
-    ABSL_ASSIGN_OR_RETURN(files.val, data::ListShards(DefaultGlob("val")));
+    ABSL_ASSIGN_OR_RETURN(files.val, DefaultShards("val"));
     return files;
   }
   if (!absl::IsNotFound(train.status())) return train.status();
