@@ -10,6 +10,7 @@
 #include "kernels/dtype.h"
 #include "kernels/ops/elementwise.h"
 #include "kernels/ops/weight.h"
+#include "kernels/usable_cpus.h"
 #include "model/parameters.h"
 #include "third_party/absl_compat/check.h"
 
@@ -48,7 +49,7 @@ class Stream {
 template <typename Fill>
 void FillInPieces(int64_t size, const Fill& fill) {
   constexpr int64_t kWorthAThread = 1 << 16;
-  const int64_t most = std::max<int64_t>(1, std::thread::hardware_concurrency());
+  const int64_t most = kernels::UsableCpus();
   const int64_t pieces = std::clamp<int64_t>(size / kWorthAThread, 1, most);
   const int64_t piece = (size / pieces + 2) / 2 * 2;
   std::vector<std::thread> threads;

@@ -64,7 +64,7 @@ ABSL_FLAG(
     double, memory_gib, 0,
     "GiB that a rank may plan on its device; a run that needs more is refused with what would "
     "fit. 0: as much as there is.");
-ABSL_FLAG(int64_t, threads, 0, "CPU threads for the ops. 0: one per core.");
+ABSL_FLAG(int64_t, threads, 0, "CPU threads for the ops. 0: one per CPU that the process may use.");
 ABSL_FLAG(std::string, init_from, "", "Safetensors file with the initial weights.");
 ABSL_FLAG(std::string, save_init, "", "Where to write the initial weights.");
 ABSL_FLAG(std::string, out_dir, "", "Folder of checkpoints. Empty: none are written.");

@@ -7,7 +7,6 @@
 #include <functional>
 #include <map>
 #include <mutex>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -15,6 +14,7 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/simd_target.h"
 #include "kernels/cpu/thread_pool.h"
+#include "kernels/usable_cpus.h"
 #include "third_party/absl_compat/status_macros.h"
 
 namespace kernels {
@@ -140,7 +140,7 @@ std::string DescribeCpu() { return "CPU with " + CpuTarget().name + ", " + Sgemm
 std::unique_ptr<Queue> MakeCpuQueue(int threads) {
   static std::mutex& mutex = *new std::mutex;
   static auto& engines = *new std::map<int, std::weak_ptr<Engine>>;
-  if (threads == 0) threads = std::max(1u, std::thread::hardware_concurrency());
+  if (threads == 0) threads = UsableCpus();
   CpuTarget();  // before oneDNN's first product, which reads what it sets
   std::lock_guard<std::mutex> lock(mutex);
   std::shared_ptr<Engine> engine = engines[threads].lock();

@@ -23,7 +23,7 @@ Backend& CpuBackend();
 // "CPU with AVX2, oneDNN 2.7.2": what the bits of a result depend on. CHECKs CheckCpuBackend().
 std::string DescribeCpu();
 
-// A queue over a pool of `threads` threads; 0 means one per core. Queues made with the same
+// A queue over a pool of `threads` threads; 0: kernels::UsableCpus(). Queues made with the same
 // number share one pool, so that the ranks of one process do not multiply the threads.
 // The number of threads changes no bit of any result.
 std::unique_ptr<Queue> MakeCpuQueue(int threads = 0);

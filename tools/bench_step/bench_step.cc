@@ -30,7 +30,7 @@ ABSL_FLAG(int64_t, slots, 0, "Equal parts of a global batch. 0: the recipe's.");
 ABSL_FLAG(int64_t, slots_per_pass, 0, "Slots run at once. 0: two on a GPU, else one.");
 ABSL_FLAG(bool, deterministic, false, "As in training.");
 ABSL_FLAG(std::string, device, "", "cpu or cuda. Empty: the best that this program has.");
-ABSL_FLAG(int64_t, threads, 0, "CPU threads for the ops. 0: one per core.");
+ABSL_FLAG(int64_t, threads, 0, "CPU threads for the ops. 0: one per CPU that the process may use.");
 ABSL_FLAG(int64_t, stage, 1, "Stage of the schedules: batch size, windows, targets. From 1 on.");
 ABSL_FLAG(int64_t, window_blocks, 0, "The long attention window in blocks. 0: the stage's.");
 ABSL_FLAG(int64_t, warmup_steps, 3, "Steps before the timed ones.");

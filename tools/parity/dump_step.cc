@@ -32,7 +32,7 @@ ABSL_FLAG(int64_t, steps, -1, "Steps of the run that the schedules are of. -1: t
 ABSL_FLAG(int64_t, schedule_step, 0, "The step whose windows and rates are used.");
 ABSL_FLAG(int64_t, batches, 1, "Global batches, all at the weights of --init_from.");
 ABSL_FLAG(bool, update, false, "Also one optimizer update per batch from these gradients.");
-ABSL_FLAG(int64_t, threads, 0, "CPU threads. 0: one per core.");
+ABSL_FLAG(int64_t, threads, 0, "CPU threads. 0: one per CPU that the process may use.");
 
 namespace tools {
 namespace {

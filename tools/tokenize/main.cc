@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -18,6 +17,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "data/bpe/bpe.h"
+#include "kernels/usable_cpus.h"
 #include "third_party/absl_compat/status_macros.h"
 #include "tools/command_line.h"
 #include "tools/data_path.h"
@@ -44,7 +44,8 @@ ABSL_FLAG(int64_t, val_tokens, -1,
           "The first so many tokens are the validation shard; -1: --shard_tokens of them, so that "
           "the first shard is for validation, as in fineweb.py; 0: none.");
 ABSL_FLAG(bool, overwrite, false, "Replace the shards of this prefix, all of them.");
-ABSL_FLAG(int, threads, 0, "0: as many as the machine has. The shards are the same.");
+ABSL_FLAG(int, threads, 0,
+          "0: as many as the CPUs that this process may use. The shards are the same.");
 ABSL_FLAG(int, max_line_mib, 16,
           "The longest line of JSONL, and the longest stretch of text without an end of a word.");
 
@@ -108,8 +109,7 @@ absl::StatusOr<tools::TokenizeConfig> ConfigFromFlags(const std::vector<std::str
                    .shard_tokens = shard_tokens,
                    .val_tokens = val_tokens == -1 ? shard_tokens : val_tokens,
                    .overwrite = absl::GetFlag(FLAGS_overwrite)};
-  const int cores = std::max<int>(1, static_cast<int>(std::thread::hardware_concurrency()));
-  config.threads = threads > 0 ? threads : cores;
+  config.threads = threads > 0 ? threads : kernels::UsableCpus();
   return config;
 }
 

@@ -16,7 +16,7 @@
 namespace tools {
 
 struct QueueOptions {
-  int threads = 0;             // of the CPU; 0: one per core
+  int threads = 0;             // of the CPU; 0: kernels::UsableCpus()
   bool deterministic = false;  // the same bits whatever number of slots a pass has
 };
 

@@ -35,7 +35,7 @@ struct TrainConfig {
   int slots_per_pass = 1;  // slots that a rank runs at once
   std::string device;      // "cpu" or "cuda"
   int gpu = 0;             // which of the visible ones this process looks at first
-  int threads = 0;         // of the CPU pool; 0: one per core
+  int threads = 0;         // of the CPU pool; 0: kernels::UsableCpus()
   OnNonFinite on_nonfinite = OnNonFinite::kStop;
   absl::Duration comm_timeout = absl::Seconds(60);
   bool comm_check = false;  // compare all ranks' collective calls before each
