@@ -28,20 +28,27 @@ struct ProcessRank {
 //   NANOSPEED_RANK, NANOSPEED_WORLD_SIZE, NANOSPEED_LOCAL_RANK [, NANOSPEED_LOCAL_SIZE]
 //   OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK [, _LOCAL_SIZE]       Open MPI's mpirun
 //   RANK, WORLD_SIZE, LOCAL_RANK [, LOCAL_WORLD_SIZE]              torchrun
-//   SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID                      srun
+//   SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID              srun
 //
 // The order is from the inside out: mpirun and torchrun are often started by Slurm. Slurm's count
-// only if SLURM_STEP_ID is there too, as it is under srun: an allocation sets SLURM_NTASKS, and a
-// batch script, which is no rank of anything, has SLURM_PROCID=0 as well. MASTER_ADDR
-// and MASTER_PORT, with any launcher, say where rank 0 listens.
+// only if SLURM_STEP_ID is there too, as it is under srun, and is that of a step which srun
+// started: a batch script and an allocation's interactive shell, which are no ranks of anything,
+// have SLURM_PROCID=0 as well, and the shell has a step's id, but one of Slurm's reserved ones. The
+// size is the step's; SLURM_NTASKS, which an allocation sets, counts only where Slurm does not say
+// the step's. MASTER_ADDR and MASTER_PORT, with any launcher, say where rank 0 listens.
 //
 // InvalidArgument, naming the variable and its value: one of a set is missing, is no number, or
-// contradicts another (rank 4 of 4).
+// contradicts another (rank 4 of 4); the variables of PMI or PMIx alone say that there are several
+// processes (MPICH, Intel MPI), or PMI's say so where Slurm's say something else.
 absl::StatusOr<ProcessRank> ProcessRankFrom(
     const std::function<const char*(const char* name)>& environment);
 
 // The same from this process's environment.
 absl::StatusOr<ProcessRank> GetProcessRank();
+
+// Tells a user whose process was not meant to be one rank of several how to say so: a part of a
+// sentence, for the end of an error. Empty if no launcher was found.
+std::string HowToBeOneRank(const ProcessRank& where);
 
 }  // namespace comm
 

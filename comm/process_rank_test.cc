@@ -109,6 +109,66 @@ TEST(ProcessRank, Slurm) {
   EXPECT_EQ(Of(batch_script).size, 1);
 }
 
+TEST(ProcessRank, K2_30_AnInteractiveShellOfSlurmIsOneRank) {
+  // salloc's shell on a node, in the step that Slurm makes for it.
+  Values shell = {{"SLURM_PROCID", "0"},        {"SLURM_LOCALID", "0"},
+                  {"SLURM_NTASKS", "8"},        {"SLURM_STEP_NUM_TASKS", "1"},
+                  {"SLURM_JOB_ID", "12"},       {"SLURM_STEP_ID", "4294967290"},
+                  {"SLURM_STEP_NUM_NODES", "1"}};
+  EXPECT_EQ(Of(shell).size, 1);
+  EXPECT_EQ(Of(shell).launcher, "");
+  shell.erase("SLURM_STEP_NUM_TASKS");  // of older versions
+  EXPECT_EQ(Of(shell).size, 1);
+  shell["PMI_RANK"] = "0";  // where PMI is the default of the site
+  shell["PMI_SIZE"] = "1";
+  shell["PMIX_RANK"] = "0";
+  EXPECT_EQ(Of(shell).size, 1);
+  // srun --pty -n 1 in an allocation of eight tasks.
+  const Values pty = {{"SLURM_PROCID", "0"},  {"SLURM_LOCALID", "0"},
+                      {"SLURM_NTASKS", "8"},  {"SLURM_STEP_NUM_TASKS", "1"},
+                      {"SLURM_JOB_ID", "12"}, {"SLURM_STEP_ID", "0"}};
+  EXPECT_EQ(Of(pty).size, 1);
+  EXPECT_TRUE(Of(pty).one_host());
+  // A step smaller than its allocation, and one that contradicts itself.
+  Values step = pty;
+  step["SLURM_PROCID"] = step["SLURM_LOCALID"] = "3";
+  step["SLURM_STEP_NUM_TASKS"] = "4";
+  EXPECT_EQ(Of(step).size, 4);
+  step["SLURM_STEP_NUM_TASKS"] = "3";
+  ExpectRefused(step, {"SLURM_PROCID=3", "SLURM_STEP_NUM_TASKS=3"});
+}
+
+TEST(ProcessRank, K2_30_HowToBeOneRank) {
+  EXPECT_EQ(HowToBeOneRank(Of({})), "");
+  const Values shell = {{"RANK", "0"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "0"}};
+  Values told = shell;
+  for (const char* name :
+       {"NANOSPEED_RANK=0", "NANOSPEED_WORLD_SIZE=1", "NANOSPEED_LOCAL_RANK=0"}) {
+    const std::string text = name;
+    EXPECT_NE(HowToBeOneRank(Of(shell)).find(text), std::string::npos) << text;
+    told[text.substr(0, text.find('='))] = text.substr(text.find('=') + 1);
+  }
+  EXPECT_EQ(Of(told).size, 1);
+}
+
+// MPICH's mpirun starts its proxies by srun: all of a host's ranks have the proxy's SLURM_PROCID.
+TEST(ProcessRank, K2_30_RanksOfPmiThatSlurmDoesNotKnow) {
+  Values values = {{"SLURM_PROCID", "0"},  {"SLURM_LOCALID", "0"},
+                   {"SLURM_NTASKS", "1"},  {"SLURM_STEP_NUM_TASKS", "1"},
+                   {"SLURM_STEP_ID", "0"}, {"PMI_RANK", "5"},
+                   {"PMI_SIZE", "8"}};
+  ExpectRefused(values, {"PMI_RANK=5", "PMI_SIZE=8", "MPICH"});
+  // srun --mpi=pmi2.
+  values["SLURM_PROCID"] = values["SLURM_LOCALID"] = "5";
+  values["SLURM_STEP_NUM_TASKS"] = "8";
+  EXPECT_EQ(Of(values).rank, 5);
+  EXPECT_EQ(Of(values).size, 8);
+  ExpectRefused({{"PMI_RANK", "0"}}, {"PMI_RANK=0"});
+  ExpectRefused({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}}, {"PMI_SIZE=2"});
+  EXPECT_EQ(Of({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}).size, 1);
+  ExpectRefused({{"PMIX_RANK", "1"}}, {"PMIX_RANK=1", "NANOSPEED_WORLD_SIZE"});
+}
+
 TEST(ProcessRank, IncompleteSetsNameTheVariable) {
   ExpectRefused({{"NANOSPEED_RANK", "0"}}, {"NANOSPEED_WORLD_SIZE"});
   ExpectRefused({{"NANOSPEED_WORLD_SIZE", "2"}}, {"NANOSPEED_RANK"});

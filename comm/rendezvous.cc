@@ -162,7 +162,12 @@ absl::StatusOr<std::unique_ptr<Rendezvous>> MeetAsHost(const ProcessRank& where,
     ABSL_ASSIGN_OR_RETURN(listener, Listen("", address.second));
   }
   Host host(where, token);
-  ABSL_RETURN_IF_ERROR(host.Gather(listener, timeout));
+  const absl::Status gathered = host.Gather(listener, timeout);
+  if (absl::IsDeadlineExceeded(gathered) && !where.launcher.empty()) {
+    return absl::DeadlineExceededError(
+        absl::StrCat(gathered.message(), " (", HowToBeOneRank(where), ")"));
+  }
+  ABSL_RETURN_IF_ERROR(gathered);
   return MakeStar(0, where.size, host.TakeLinks());
 }
 

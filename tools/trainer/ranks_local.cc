@@ -45,7 +45,8 @@ absl::StatusOr<Processes> ProcessesOfRun() {
       "rank ", where.rank, " of ", where.size, ": ", where.launcher, " started ", where.size,
       " processes, but the ranks of this build are threads of one process; start one process with "
       "--world_size=",
-      where.size, ", or build with --config=mpi, or --config=nccl for one process a GPU"));
+      where.size, ", or build with --config=mpi, or --config=nccl for one process a GPU; ",
+      comm::HowToBeOneRank(where)));
 }
 
 absl::Status RunRanks(
