@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "absl/flags/parse.h"
 #include "absl/flags/reflection.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -41,6 +43,53 @@ size_t Distance(absl::string_view a, absl::string_view b) {
     }
   }
   return row.back();
+}
+
+// An argument as Abseil reads flags: one dash or two, then a name, and a value after "=".
+struct FlagText {
+  absl::string_view name;
+  std::optional<absl::string_view> value;
+};
+
+// Nothing for an argument that is no flag.
+std::optional<FlagText> AsFlag(absl::string_view argument) {
+  if (argument.size() < 2 || argument[0] != '-') return std::nullopt;
+  argument.remove_prefix(absl::StartsWith(argument, "--") ? 2 : 1);
+  const size_t equals = argument.find('=');
+  if (equals == absl::string_view::npos) return FlagText{argument, std::nullopt};
+  return FlagText{argument.substr(0, equals), argument.substr(equals + 1)};
+}
+
+// A truth value as Abseil's flags take them.
+std::optional<bool> AsBool(absl::string_view value) {
+  bool parsed = false;
+  if (!absl::SimpleAtob(value, &parsed)) return std::nullopt;
+  return parsed;
+}
+
+// Is it asked for by this flag: --NAME, --NAME=1, and not by --NAME=false and --noNAME? Nothing if
+// the flag is another one. InvalidArgument for --NAME=maybe and --noNAME=1.
+absl::StatusOr<std::optional<bool>> AsksFor(absl::string_view name, const FlagText& flag) {
+  if (flag.name == absl::StrCat("no", name)) {
+    if (!flag.value.has_value()) return {false};
+    return absl::InvalidArgumentError(
+        absl::StrCat("--", flag.name, "=", *flag.value, ": --", flag.name, " takes no value"));
+  }
+  if (flag.name != name) return {std::nullopt};
+  if (!flag.value.has_value()) return {true};
+  const std::optional<bool> asked = AsBool(*flag.value);
+  if (asked.has_value()) return {asked};
+  return absl::InvalidArgumentError(absl::StrCat("--", name, "=", *flag.value, ": --", name,
+                                                 " takes no value but true or false"));
+}
+
+// --help, or -h, or --version, which Abseil does not know.
+bool IsAnswered(const FlagText& flag) {
+  for (const absl::string_view name : {"help", "version"}) {
+    const auto asked = AsksFor(name, flag);
+    if (asked.ok() && asked->has_value()) return true;
+  }
+  return false;
 }
 
 bool Exists(absl::string_view name) {
@@ -160,12 +209,11 @@ std::string CompletionText(const CommandHelp& help) {
 
 absl::Status CheckFlagNames(int argc, char* const* argv) {
   for (int i = 1; i < argc; ++i) {
-    absl::string_view name = argv[i];
-    if (name == "--") break;
-    if (name.size() < 2 || name[0] != '-') continue;
-    name.remove_prefix(absl::StartsWith(name, "--") ? 2 : 1);
-    const size_t equals = name.find('=');
-    name = name.substr(0, equals);
+    const absl::string_view argument = argv[i];
+    if (argument == "--") break;
+    const std::optional<FlagText> text = AsFlag(argument);
+    if (!text.has_value() || IsAnswered(*text)) continue;
+    const absl::string_view name = text->name;
     if (!Exists(name)) {
       const std::string nearest = Nearest(name);
       return absl::InvalidArgumentError(
@@ -175,25 +223,57 @@ absl::Status CheckFlagNames(int argc, char* const* argv) {
     }
     // "--seed -1": the next argument is the value, whatever it begins with.
     const absl::CommandLineFlag* const flag = absl::FindCommandLineFlag(name);
-    if (equals == absl::string_view::npos && flag != nullptr && !flag->IsOfType<bool>()) ++i;
+    if (!text->value.has_value() && flag != nullptr && !flag->IsOfType<bool>()) ++i;
   }
   return absl::OkStatus();
 }
 
+namespace {
+
+// The arguments that are for Abseil to parse, or the end of the program where help, the version or
+// a completion is asked for. InvalidArgument for values that these flags do not take.
+absl::StatusOr<std::vector<char*>> AnswerGeneralFlags(int argc, char** argv,
+                                                      const CommandHelp& help) {
+  std::vector<char*> left = {argv[0]};
+  int i = 1;
+  for (; i < argc && absl::string_view(argv[i]) != "--"; ++i) {
+    const std::optional<FlagText> flag = AsFlag(argv[i]);
+    if (flag.has_value()) {
+      ABSL_ASSIGN_OR_RETURN(const std::optional<bool> helps, AsksFor("help", *flag));
+      ABSL_ASSIGN_OR_RETURN(const std::optional<bool> version, AsksFor("version", *flag));
+      if (helps == true || (flag->name == "h" && !flag->value.has_value())) {
+        PrintAndExit(HelpText(help));
+      }
+      if (version == true) {
+        PrintAndExit(
+            absl::StrCat(help.version.empty() ? BuildInfo(help.name) : help.version, "\n"));
+      }
+      if (flag->name == "completion") {
+        if (flag->value == "bash") PrintAndExit(CompletionText(help));
+        return absl::InvalidArgumentError("--completion: for bash alone; give --completion=bash");
+      }
+      if (helps.has_value() || version.has_value()) continue;
+      // "--seed -1": the next argument is the value, whatever it begins with.
+      const absl::CommandLineFlag* const known = absl::FindCommandLineFlag(flag->name);
+      if (!flag->value.has_value() && known != nullptr && !known->IsOfType<bool>()) {
+        left.push_back(argv[i++]);
+        if (i == argc) break;
+      }
+    }
+    left.push_back(argv[i]);
+  }
+  left.insert(left.end(), argv + i, argv + argc);
+  return left;
+}
+
+}  // namespace
+
 absl::StatusOr<std::vector<std::string>> ParseCommandLine(int argc, char** argv,
                                                           const CommandHelp& help) {
-  for (int i = 1; i < argc && absl::string_view(argv[i]) != "--"; ++i) {
-    const absl::string_view argument = argv[i];
-    if (argument == "--help" || argument == "-help" || argument == "-h") {
-      PrintAndExit(HelpText(help));
-    }
-    if (argument == "--version") {
-      PrintAndExit(absl::StrCat(help.version.empty() ? BuildInfo(help.name) : help.version, "\n"));
-    }
-    if (argument == "--completion=bash") PrintAndExit(CompletionText(help));
-  }
-  ABSL_RETURN_IF_ERROR(CheckFlagNames(argc, argv));
-  const std::vector<char*> rest = absl::ParseCommandLine(argc, argv);
+  ABSL_ASSIGN_OR_RETURN(std::vector<char*> left, AnswerGeneralFlags(argc, argv, help));
+  const int count = static_cast<int>(left.size());
+  ABSL_RETURN_IF_ERROR(CheckFlagNames(count, left.data()));
+  const std::vector<char*> rest = absl::ParseCommandLine(count, left.data());
   return std::vector<std::string>(rest.begin() + 1, rest.end());
 }
 

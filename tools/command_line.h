@@ -47,7 +47,8 @@ absl::Status CheckFlagNames(int argc, char* const* argv);
 
 // Sets the flags and returns the other arguments, without the program's name. Ends the program
 // with 0 after --help (-h), --version or --completion=bash, and with 1 for a flag's bad value.
-// InvalidArgument as CheckFlagNames.
+// --help=true (1, yes) and --help=false (--nohelp) are what they are of a boolean flag; so with
+// --version. InvalidArgument as CheckFlagNames, and for another value of these.
 absl::StatusOr<std::vector<std::string>> ParseCommandLine(int argc, char** argv,
                                                           const CommandHelp& help);
 

@@ -108,5 +108,32 @@ TEST(CommandLine, RunGetsTheOtherArguments) {
   EXPECT_EQ(absl::GetFlag(FLAGS_nanospeed_steps), 3);
 }
 
+int CodeOf(std::vector<std::string> words, std::vector<std::string>* seen) {
+  words.insert(words.begin(), "program");
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  return RunTool(static_cast<int>(argv.size()), argv.data(), Help(),
+                 [&](const std::vector<std::string>& arguments) {
+                   *seen = arguments;
+                   return absl::OkStatus();
+                 });
+}
+
+TEST(CommandLineDeathTest, F1_HelpAndVersionAreAsBooleanFlags) {
+  std::vector<std::string> seen;
+  for (const char* flag : {"--help", "-h", "--help=1", "-help=true", "--help=yes", "--version=1",
+                           "--version", "--version=t", "--completion=bash"}) {
+    EXPECT_EXIT(CodeOf({"a", flag}, &seen), testing::ExitedWithCode(0), "") << flag;
+  }
+  EXPECT_EQ(CodeOf({"--nohelp", "a", "--help=false", "--version=0", "--noversion"}, &seen), 0);
+  EXPECT_EQ(seen, std::vector<std::string>{"a"});
+  EXPECT_EQ(CodeOf({"--", "--help"}, &seen), 0);
+  EXPECT_EQ(seen, std::vector<std::string>{"--help"});
+  for (const char* flag :
+       {"--help=maybe", "--version=", "--nohelp=1", "--completion", "--completion=zsh", "-h=1"}) {
+    EXPECT_EQ(CodeOf({flag}, &seen), 1) << flag;
+  }
+}
+
 }  // namespace
 }  // namespace tools

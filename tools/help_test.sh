@@ -18,6 +18,17 @@ for tool in "$@"; do
   [[ -z "$(awk 'length > 110' <<< "$(grep -v '^  bazel run' <<< "$help")")" ]] ||
     fail "$tool --help has long lines"
 
+  # F1: --help and --version are as boolean flags are.
+  for flag in --help=1 --help=true -help --help=yes; do
+    [[ "$("$tool" "$flag" 2>&1)" == "$help" ]] || fail "$tool $flag is not --help"
+  done
+  version="$("$tool" --version)" || fail "$tool --version failed"
+  for flag in --version=1 --version=TRUE -version; do
+    [[ "$("$tool" "$flag" 2>&1)" == "$version" ]] || fail "$tool $flag is not --version"
+  done
+  said="$("$tool" --help=maybe 2>&1)" && fail "$tool --help=maybe is good"
+  [[ "$said" == "$name: --help=maybe: --help takes no value but true or false" ]] || fail "$said"
+
   "$tool" --hepl > /dev/null 2> "$TEST_TMPDIR/error"
   [[ $? == 1 ]] || fail "$tool --hepl ended with another code than 1"
   grep -q -- "$name: --hepl: no such flag; did you mean --help?" "$TEST_TMPDIR/error" ||
