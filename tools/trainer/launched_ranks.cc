@@ -15,4 +15,13 @@ absl::Status CheckWorldSize(const TrainConfig& config, const comm::ProcessRank& 
           : absl::StrCat(where.launcher, " started ", where.size, " ranks")));
 }
 
+absl::Status CheckRanksHaveGpus(const TrainConfig& config, const comm::ProcessRank& where) {
+  if (where.size == 1 || config.device != "cpu") return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--device=cpu on ", where.size, " ranks, which ", where.launcher,
+      " started: ranks of this build (--config=nccl) need a GPU each; on CPUs start one process "
+      "with --world_size=",
+      where.size, " of a build without --config=nccl, or several of one with --config=mpi"));
+}
+
 }  // namespace tools

@@ -14,6 +14,10 @@ namespace tools {
 absl::Status CheckWorldSize(const TrainConfig& config, const comm::ProcessRank& where,
                             absl::string_view launchers);
 
+// InvalidArgument if several ranks of a build whose collectives are NCCL's are to compute on CPUs,
+// with what to do instead: NCCL moves data between GPUs alone.
+absl::Status CheckRanksHaveGpus(const TrainConfig& config, const comm::ProcessRank& where);
+
 }  // namespace tools
 
 #endif  // TOOLS_TRAINER_LAUNCHED_RANKS_H_

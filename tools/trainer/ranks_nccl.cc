@@ -27,6 +27,7 @@ absl::Status RunRanks(
     const std::function<absl::Status(comm::Communicator& comm, int device)>& run) {
   ABSL_ASSIGN_OR_RETURN(const comm::ProcessRank where, comm::GetProcessRank());
   ABSL_RETURN_IF_ERROR(CheckWorldSize(config, where, "mpirun, torchrun, srun or //tools:launch"));
+  ABSL_RETURN_IF_ERROR(CheckRanksHaveGpus(config, where));
   ABSL_ASSIGN_OR_RETURN(const int device, comm::DeviceOfRank(where));
   comm::Watchdog watchdog;  // outlives the communicator
   ABSL_ASSIGN_OR_RETURN(
