@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "tools/report/run.h"
+#include "tools/run_logs/run.h"
 
 namespace tools {
 

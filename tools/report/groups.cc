@@ -6,12 +6,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "tools/run_logs/run_list.h"
 
 namespace tools {
 namespace {
 
 // Of the runs that count.
 struct Sample {
+  std::vector<const TrainingRun*> runs;
   std::vector<double> losses, times_s;
   std::set<int64_t> steps;
 };
@@ -27,6 +29,7 @@ Sample SampleOf(const std::string& group, const std::vector<TrainingRun>& runs,
     } else if (!std::isfinite(last->loss)) {
       notes->push_back(absl::StrCat(run.name, " does not count: its final loss is not finite"));
     } else {
+      sample.runs.push_back(&run);
       sample.losses.push_back(last->loss);
       sample.steps.insert(last->step);
       if (last->train_ms.has_value()) sample.times_s.push_back(*last->train_ms / 1000);
@@ -47,6 +50,10 @@ GroupSummary SummaryOf(const std::string& group, const std::vector<TrainingRun>&
     return summary;
   }
   if (!sample.steps.empty()) summary.steps = *sample.steps.begin();
+  if (const std::string repeated = RepeatedRun(sample.runs); !repeated.empty()) {
+    summary.notes.push_back(absl::StrCat("not pooled: ", repeated));
+    return summary;
+  }
   const absl::StatusOr<Summary> losses = Summarize(sample.losses);
   if (!losses.ok()) {
     summary.notes.push_back(absl::StrCat("no statistics: ", losses.status().message()));

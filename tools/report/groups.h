@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/report/run.h"
+#include "tools/run_logs/run.h"
 #include "tools/verify_record/statistics.h"
 
 namespace tools {
@@ -23,7 +23,8 @@ struct GroupSummary {
 };
 
 // Groups in the order of their first run; runs without a group are in none. Only finished runs with
-// a finite final loss count, and only runs of equally many steps are pooled.
+// a finite final loss count, and only runs of equally many steps are pooled, none of which repeats
+// another (RepeatedRun).
 std::vector<GroupSummary> SummarizeGroups(const std::vector<TrainingRun>& runs, double target);
 
 // Welch's tests of the first against the second, which both have losses.

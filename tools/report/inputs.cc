@@ -1,7 +1,6 @@
 #include "tools/report/inputs.h"
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -12,8 +11,9 @@
 #include "absl/strings/str_join.h"
 #include "third_party/absl_compat/status_macros.h"
 #include "tools/checkpoint/files.h"
-#include "tools/report/run_file.h"
 #include "tools/run_logs/matching_files.h"
+#include "tools/run_logs/run_file.h"
+#include "tools/run_logs/run_list.h"
 
 namespace tools {
 namespace {
@@ -34,13 +34,25 @@ bool SplitAt(char mark, std::string* head, std::string* rest) {
   return true;
 }
 
+// The readings of [GROUP:][NAME=]PATH, the one with the fewest marks first.
+std::vector<Argument> ReadingsOf(const std::string& text) {
+  std::vector<Argument> readings = {{text, "", "", text}};
+  Argument grouped = readings[0];
+  if (text.find(':') < text.find('=') && SplitAt(':', &grouped.group, &grouped.path)) {
+    readings.push_back(grouped);
+  }
+  Argument named = readings.back();
+  if (SplitAt('=', &named.name, &named.path)) readings.push_back(named);
+  return readings;
+}
+
+// A path that exists or matches is meant, whatever is in it; else all marks count.
 Argument ParseArgument(const std::string& text) {
-  Argument argument = {text, "", "", text};
-  if (MatchingFiles(text).ok()) return argument;
-  const size_t equals = text.find('=');
-  if (text.find(':') < equals) SplitAt(':', &argument.group, &argument.path);
-  SplitAt('=', &argument.name, &argument.path);
-  return argument;
+  const std::vector<Argument> readings = ReadingsOf(text);
+  for (const Argument& reading : readings) {
+    if (MatchingFiles(reading.path).ok()) return reading;
+  }
+  return readings.back();
 }
 
 bool IsReadOfFolder(const fs::path& path) {
@@ -88,47 +100,6 @@ absl::StatusOr<std::vector<std::string>> FilesOf(const std::string& path,
   return files;
 }
 
-// One of the two files of a run.
-struct Half {
-  TrainingRun run;
-  FileKind kind;
-};
-
-// The metrics have more of each step; the log has the number of steps that were asked for.
-absl::StatusOr<TrainingRun> Join(TrainingRun log, TrainingRun metrics) {
-  for (const ValidationRow& a : log.validations) {
-    for (const ValidationRow& b : metrics.validations) {
-      // A log has four digits after the point.
-      if (a.step != b.step || !(std::abs(a.loss - b.loss) > 1e-4)) continue;
-      return absl::InvalidArgumentError(absl::StrCat(
-          log.paths[0], " and ", metrics.paths[0],
-          " are called the same, but their validation losses at step ", a.step, " are ", a.loss,
-          " and ", b.loss, "; give them names of their own with NAME=PATH"));
-    }
-  }
-  if (log.last_step() != metrics.last_step()) {
-    metrics.notes.push_back(absl::StrCat("the log ends at step ", log.last_step(),
-                                         " and the metrics at step ", metrics.last_step(),
-                                         "; the curves are those of the metrics"));
-  }
-  std::map<int64_t, std::optional<double>> times;
-  for (const StepRow& row : log.steps) times[row.step] = row.train_ms;
-  for (StepRow& row : metrics.steps) {
-    if (const auto time = times.find(row.step); time != times.end()) row.train_ms = time->second;
-  }
-  metrics.planned_steps = log.planned_steps;
-  metrics.peak_mib = log.peak_mib;
-  metrics.batch_tokens = log.batch_tokens;
-  metrics.paths.insert(metrics.paths.begin(), log.paths[0]);
-  for (std::string& note : log.notes) {
-    const auto& notes = metrics.notes;
-    if (std::find(notes.begin(), notes.end(), note) == notes.end()) {
-      metrics.notes.push_back(std::move(note));
-    }
-  }
-  return metrics;
-}
-
 // The last `parts` parts of a path, without its ending.
 std::string ShortName(const fs::path& path, size_t parts) {
   fs::path name = path.stem();
@@ -140,16 +111,17 @@ std::string ShortName(const fs::path& path, size_t parts) {
   return name.string();
 }
 
-// Names for those that have none: so many last parts of each path as make all differ.
-template <typename Named, typename PathOf>
-absl::Status GiveNames(const PathOf& path_of, std::vector<Named>* all) {
+// Names for those that have none: name_of(one, parts) with so many last parts of each path as make
+// all differ.
+template <typename Named, typename NameOf>
+absl::Status GiveNames(const NameOf& name_of, std::vector<Named>* all) {
   constexpr size_t kMostParts = 32;
   std::vector<size_t> nameless;
   for (size_t i = 0; i < all->size(); ++i) {
     if ((*all)[i].name.empty()) nameless.push_back(i);
   }
   for (size_t parts = 1; parts <= kMostParts; ++parts) {
-    for (const size_t i : nameless) (*all)[i].name = ShortName(path_of((*all)[i]), parts);
+    for (const size_t i : nameless) (*all)[i].name = name_of((*all)[i], parts);
     std::map<std::string, int> uses;
     for (const Named& one : *all) ++uses[one.name];
     const auto twice =
@@ -164,52 +136,13 @@ absl::Status GiveNames(const PathOf& path_of, std::vector<Named>* all) {
   return absl::OkStatus();
 }
 
-// Collects the halves under what they are called.
-class RunList {
- public:
-  absl::Status Add(const Argument& argument, const std::string& path, FileKind kind,
-                   TrainingRun run) {
-    const std::string key = !argument.name.empty()
-                                ? absl::StrCat(argument.group, ":", argument.name)
-                                : absl::StrCat("/", fs::path(path).replace_extension().string());
-    run.name = argument.name;
-    run.group = argument.group;
-    const auto before = places_.find(key);
-    if (before == places_.end()) {
-      places_[key] = halves_.size();
-      halves_.push_back({std::move(run), kind});
-      return absl::OkStatus();
-    }
-    Half& other = halves_[before->second];
-    if (other.kind == kind || other.run.paths.size() > 1) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(other.run.paths[0], " and ", path, " are both called ",
-                       argument.name.empty() ? ShortName(path, 1) : argument.name,
-                       "; NAME= is for one run; give each its own, or GROUP: for several"));
-    }
-    if (run.group != other.run.group) {
-      return absl::InvalidArgumentError(absl::StrCat(other.run.paths[0], " and ", path,
-                                                     " are of one run, but have different groups"));
-    }
-    TrainingRun& log = kind == FileKind::kPrintedLog ? run : other.run;
-    TrainingRun& metrics = kind == FileKind::kPrintedLog ? other.run : run;
-    ABSL_ASSIGN_OR_RETURN(other.run, Join(std::move(log), std::move(metrics)));
-    return absl::OkStatus();
-  }
+std::string NameOfRun(const TrainingRun& run, size_t parts) {
+  const std::string name = ShortName(run.paths[0], parts);
+  return run.trial > 0 ? absl::StrCat(name, "#", run.trial) : name;
+}
 
-  std::vector<TrainingRun> Take() {
-    std::vector<TrainingRun> runs;
-    for (Half& half : halves_) runs.push_back(std::move(half.run));
-    return runs;
-  }
-
- private:
-  std::vector<Half> halves_;
-  std::map<std::string, size_t> places_;
-};
-
-absl::Status AddFile(const Argument& argument, const std::string& path, RunList* runs,
-                     std::vector<TraceFile>* traces) {
+absl::Status AddFile(const Argument& argument, const std::string& path, const std::string& group,
+                     RunList* runs, std::vector<TraceFile>* traces) {
   ABSL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   ABSL_ASSIGN_OR_RETURN(const FileKind kind, KindOf(path, text));
   if (kind == FileKind::kTrace) {
@@ -218,9 +151,8 @@ absl::Status AddFile(const Argument& argument, const std::string& path, RunList*
     traces->push_back(std::move(trace));
     return absl::OkStatus();
   }
-  ABSL_ASSIGN_OR_RETURN(TrainingRun run, kind == FileKind::kMetrics ? ParseMetrics(path, text)
-                                                                    : ParsePrintedLog(path, text));
-  return runs->Add(argument, path, kind, std::move(run));
+  return runs->Add({path, argument.name, argument.group.empty() ? group : argument.group}, kind,
+                   text);
 }
 
 }  // namespace
@@ -234,30 +166,31 @@ absl::StatusOr<Inputs> ReadInputs(const std::vector<std::string>& arguments,
   }
   std::vector<Argument> all;
   for (const std::string& text : arguments) all.push_back(ParseArgument(text));
-  for (const std::string& text : traces) all.push_back({text, "", "", text});
+  for (const std::string& list : traces) {
+    ABSL_ASSIGN_OR_RETURN(const std::vector<std::string> paths, MatchingFilesOfList(list));
+    for (const std::string& path : paths) all.push_back({path, "", "", path});
+  }
   Inputs inputs;
   RunList runs;
-  std::set<std::string> seen;
+  FileSet seen;
   for (const Argument& argument : all) {
     ABSL_ASSIGN_OR_RETURN(const std::vector<std::string> files,
                           FilesOf(argument.path, &inputs.notes));
     for (const std::string& path : files) {
-      if (!seen.insert(fs::weakly_canonical(path).string()).second) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(path, ": given twice, but it is one file; name each once"));
-      }
-      ABSL_RETURN_IF_ERROR(AddFile(argument, path, &runs, &inputs.traces));
+      ABSL_ASSIGN_OR_RETURN(const bool is_new, seen.Add(path, &inputs.notes));
+      if (!is_new) continue;
+      ABSL_RETURN_IF_ERROR(AddFile(argument, path, group, &runs, &inputs.traces));
     }
   }
-  inputs.runs = runs.Take();
+  ABSL_ASSIGN_OR_RETURN(inputs.runs, runs.Take());
   for (TrainingRun& run : inputs.runs) {
-    if (run.group.empty()) run.group = group;
     Complete(&run);
     NoteGaps(&run);
   }
+  ABSL_RETURN_IF_ERROR(GiveNames(NameOfRun, &inputs.runs));
   ABSL_RETURN_IF_ERROR(
-      GiveNames([](const TrainingRun& run) { return run.paths[0]; }, &inputs.runs));
-  ABSL_RETURN_IF_ERROR(GiveNames([](const TraceFile& t) { return t.path; }, &inputs.traces));
+      GiveNames([](const TraceFile& trace, size_t parts) { return ShortName(trace.path, parts); },
+                &inputs.traces));
   return inputs;
 }
 

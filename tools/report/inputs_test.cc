@@ -87,7 +87,8 @@ TEST_F(InputsTest, HalvesThatContradict) {
 }
 
 TEST_F(InputsTest, NamesAndGroups) {
-  const std::string a = WriteLog("a/1.log"), b = WriteLog("a/2.log"), c = WriteLog("b/1.log");
+  const std::string a = WriteLog("a/1.log", 3.25), b = WriteLog("a/2.log", 3.26),
+                    c = WriteLog("b/1.log", 3.27);
   EXPECT_THAT(NamesOf(Read({a, b})), ElementsAre("1", "2"));
   EXPECT_THAT(NamesOf(Read({a, c})), ElementsAre("a/1", "b/1"));
   EXPECT_THAT(NamesOf(Read({absl::StrCat("x=", a), c})), ElementsAre("x", "1"));
@@ -108,6 +109,42 @@ TEST_F(InputsTest, MarksInPaths) {
   EXPECT_THAT(NamesOf(Read({"g:n=lr=0.1:x/run.log"})), ElementsAre("g:n"));
 }
 
+TEST_F(InputsTest, K2_20_APathThatExistsIsMeant) {
+  WriteLog("muon:lr=0.035 wd=0.025-1.txt", 3.21);
+  WriteLog("a,b.txt", 3.22);
+  WriteLog("[x].txt", 3.23);
+  fs::current_path(folder_);
+  EXPECT_THAT(NamesOf(Read({"muon:lr=0.035 wd=0.025-1.txt", "a,b.txt", "[x].txt"})),
+              ElementsAre("muon:lr=0.035 wd=0.025-1", "a,b", "[x]"));
+  EXPECT_THAT(NamesOf(Read({"g:muon:lr=0.035 wd=0.025-1.txt", "g:n=a,b.txt", "m=[x].txt"})),
+              ElementsAre("g:muon:lr=0.035 wd=0.025-1", "g:n", "m"));
+  const std::string trace = "{\"traceEvents\":[]}";
+  Write("t,1.json", trace);
+  Write("t2.json", trace);
+  const absl::StatusOr<Inputs> inputs = ReadInputs({}, {"t2.json,t,1.json"}, "");
+  ASSERT_TRUE(inputs.ok()) << inputs.status();
+  EXPECT_EQ(inputs->traces.size(), 2);
+}
+
+TEST_F(InputsTest, K2_19_TrialsAreNamedByNumber) {
+  const std::string one = "step:0/2 val_loss:10.8 train_time:0.000s\nstep:2/2 val_loss:3.2";
+  Write("trials.txt", absl::StrCat(one, "1 train_time:1.5s\n", one, "2 train_time:1.6s\n"));
+  EXPECT_THAT(NamesOf(Read({folder_ + "/trials.txt"})), ElementsAre("trials#1", "trials#2"));
+  EXPECT_THAT(NamesOf(Read({absl::StrCat("g:n=", folder_, "/trials.txt")})),
+              ElementsAre("g:n#1", "g:n#2"));
+}
+
+TEST_F(InputsTest, K2_21_CopiesAreRefusedAndLinksCountOnce) {
+  const std::string log = WriteLog("run.log");
+  fs::create_symlink("run.log", folder_ + "/latest.log");
+  const Inputs linked = Read({log, folder_ + "/latest.log"});
+  EXPECT_EQ(linked.runs.size(), 1);
+  ASSERT_EQ(linked.notes.size(), 1);
+  EXPECT_THAT(linked.notes[0], HasSubstr("latest.log is a link to"));
+  WriteLog("copy.log");
+  EXPECT_THAT(Refusal({folder_}), HasSubstr("are copies of one run"));
+}
+
 TEST_F(InputsTest, FoldersTellWhatTheyLeaveOut) {
   WriteLog("run.txt");
   Write("README.md", "text");
@@ -126,7 +163,7 @@ TEST_F(InputsTest, Refusals) {
   EXPECT_THAT(Refusal({absl::StrCat(folder_, "/none.log")}), HasSubstr("none.log\": no such file"));
   EXPECT_THAT(Refusal({absl::StrCat("a=", folder_, "/none.log")}),
               HasSubstr("none.log\": no such file"));
-  EXPECT_THAT(Refusal({absl::StrCat("x=", log), absl::StrCat("x=", WriteLog("other.log"))}),
+  EXPECT_THAT(Refusal({absl::StrCat("x=", log), absl::StrCat("x=", WriteLog("other.log", 3.5))}),
               HasSubstr("both called x"));
   EXPECT_THAT(Refusal({Write("empty.log", "")}), HasSubstr("empty.log: the file is empty"));
   EXPECT_THAT(Refusal({Write("prose.txt", "Dear reader\n")}),

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/report/run.h"
+#include "tools/run_logs/run.h"
 
 namespace tools {
 

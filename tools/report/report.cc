@@ -8,7 +8,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "third_party/absl_compat/status_macros.h"
 #include "tools/checkpoint/files.h"
 #include "tools/command_line.h"
@@ -33,8 +32,9 @@ const tools::CommandHelp kHelp = {
     "Makes one HTML file from the logs of training runs: losses, schedules, step times, phases, "
     "communication, and a table with t-tests. It needs no network and no other file. "
     "RUN is [GROUP:][NAME=]PATH, where PATH is what a trainer printed (this one or the PyTorch "
-    "original), a --metrics file, a --trace file, or a folder or glob of them. A log and a "
-    "metrics file of one name are one run. Runs of one GROUP are pooled.",
+    "original), a --metrics file, a --trace file, or a folder or glob of them. What one run "
+    "left, a log, a metrics file, a console's copy, counts once; copies are refused. Runs of one "
+    "GROUP are pooled.",
     "bazel run //tools/report -- [flags] RUN...",
     {{"two runs", "bazel run //tools/report -- base=logs/1.log muon=logs/2.log"},
      {"two programs, several runs each, and where the time goes",
@@ -43,7 +43,7 @@ const tools::CommandHelp kHelp = {
 
 std::vector<std::string> Traces() {
   if (absl::GetFlag(FLAGS_trace).empty()) return {};
-  return absl::StrSplit(absl::GetFlag(FLAGS_trace), ',');
+  return {absl::GetFlag(FLAGS_trace)};
 }
 
 // An axis of which no file says anything gives no chart.

@@ -3,19 +3,20 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "third_party/absl_compat/check.h"
 #include "tools/report/page.h"
-#include "tools/report/run_file.h"
 #include "tools/report/trace_file.h"
+#include "tools/run_logs/run_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const absl::string_view text(reinterpret_cast<const char*>(data), size);
   tools::Inputs inputs;
   for (const auto parse : {tools::ParsePrintedLog, tools::ParseMetrics}) {
-    absl::StatusOr<tools::TrainingRun> run = parse("run", text);
-    if (run.ok()) inputs.runs.push_back(*std::move(run));
+    absl::StatusOr<std::vector<tools::TrainingRun>> runs = parse("run", text);
+    if (runs.ok()) inputs.runs.insert(inputs.runs.end(), runs->begin(), runs->end());
   }
   absl::StatusOr<tools::TraceFile> trace = tools::ParseTrace("trace", text);
   if (trace.ok()) inputs.traces.push_back(*std::move(trace));

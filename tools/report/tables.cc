@@ -93,8 +93,8 @@ std::string MeanCell(const Summary& summary, int digits, absl::string_view unit)
 }
 
 std::string PCell(const TTest& test, double p) {
-  if (test.no_variance) return absl::StrFormat("%.0f <span class=\"cut\">no variance</span>", p);
-  return ProbabilityText(p);
+  if (test.no_variance) return "<span class=\"cut\">none: no variance</span>";
+  return EscapeHtml(ProbabilityText(p));
 }
 
 std::string Notes(const std::vector<std::string>& notes) {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "tools/report/groups.h"
-#include "tools/report/run.h"
 #include "tools/report/trace_file.h"
+#include "tools/run_logs/run.h"
 
 namespace tools {
 

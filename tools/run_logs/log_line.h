@@ -2,6 +2,9 @@
 //
 //   step:250/1680 val_loss:4.1234 train_time:14532ms step_avg:58.13ms
 //   step:251/1680 train_time:14590ms step_avg:58.13ms
+//   step:125/3200 val_loss:4.82555 train_time:99.402s step_avg:795.22ms
+//
+// The last is the form of the original's track 3, whose clock counts seconds.
 #ifndef TOOLS_RUN_LOGS_LOG_LINE_H_
 #define TOOLS_RUN_LOGS_LOG_LINE_H_
 
@@ -23,8 +26,9 @@ struct LogLine {
 
 // Nothing for a line of another kind: the text of the program, which the original's logs begin
 // with, has such lines indented and with names in braces for the numbers. InvalidArgument, without
-// the place, for a line that begins with step:N/M and does not go on like that; what comes after
-// train_time is not looked at.
+// the place, for a line that begins with step:N/M and does not go on like that. Other fields of the
+// form name:value may stand before train_time, as some of the original's logs have them; what comes
+// after it is not looked at.
 absl::StatusOr<std::optional<LogLine>> ParseLogLine(absl::string_view line);
 
 }  // namespace tools

@@ -35,6 +35,23 @@ TEST(ParseLogLine, Training) {
   EXPECT_EQ(Parsed("step:9/9536 train_loss:7.25 train_time:90ms step_avg:nanms").train_loss, 7.25);
 }
 
+// The clock of the original's track 3 counts seconds, and its lines may have more fields.
+TEST(ParseLogLine, K2_19_Track3) {
+  const LogLine first = Parsed("step:0/1000 val_loss:10.77650 train_time:0.000s step_avg:nanms");
+  EXPECT_EQ(first.val_loss, 10.77650);
+  EXPECT_EQ(first.train_ms, 0);
+  const LogLine last = Parsed("step:1000/1000 val_loss:3.27541 train_time:2492.778s step_avg:9ms");
+  EXPECT_DOUBLE_EQ(last.train_ms, 2492778);
+  EXPECT_DOUBLE_EQ(Parsed("step:7/9 train_time:669.591s step_avg:204.96ms").train_ms, 669591);
+  const LogLine more = Parsed(
+      "step:125/2900 val_loss:4.44701 val_avg_loss:4.4 val_ema_loss:4.5 train_time:474.173s "
+      "step_avg:3793.38ms ema_beta:0.3");
+  EXPECT_EQ(more.val_loss, 4.44701);
+  EXPECT_DOUBLE_EQ(more.train_ms, 474173);
+  EXPECT_FALSE(ParseLogLine("step:1/2 val_loss:3 and more train_time:1ms").ok());
+  EXPECT_FALSE(ParseLogLine("step:1/2 val_loss:3 train_time:1m").ok());
+}
+
 TEST(ParseLogLine, NotFinite) {
   EXPECT_TRUE(std::isnan(*Parsed("step:5/9 val_loss:nan train_time:14ms").val_loss));
   EXPECT_TRUE(std::isinf(*Parsed("step:5/9 val_loss:inf train_time:14ms").val_loss));

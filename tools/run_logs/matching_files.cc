@@ -1,25 +1,29 @@
 #include "tools/run_logs/matching_files.h"
 
-#include <glob.h>
-
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "data/matching_paths.h"
 
 namespace tools {
+namespace {
+
+absl::StatusOr<std::vector<std::string>> AskingForLogs(
+    const absl::StatusOr<std::vector<std::string>>& found) {
+  if (!absl::IsNotFound(found.status())) return found;
+  const absl::string_view message = found.status().message();
+  return absl::NotFoundError(absl::StrCat("\"", absl::StripSuffix(message, ": matches no file"),
+                                          "\": no such file; give the logs of runs"));
+}
+
+}  // namespace
 
 absl::StatusOr<std::vector<std::string>> MatchingFiles(const std::string& pattern) {
-  glob_t found = {};
-  const int failure = glob(pattern.c_str(), GLOB_ERR, nullptr, &found);
-  std::vector<std::string> paths;
-  if (failure == 0) paths.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
-  globfree(&found);
-  if (failure == 0) return paths;
-  if (failure == GLOB_NOMATCH) {
-    return absl::NotFoundError(
-        absl::StrCat("\"", pattern, "\": no such file; give the logs of runs"));
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("\"", pattern, "\": a folder of this glob cannot be read; check its rights"));
+  return AskingForLogs(data::MatchingPaths(pattern));
+}
+
+absl::StatusOr<std::vector<std::string>> MatchingFilesOfList(const std::string& list) {
+  return AskingForLogs(data::MatchingPathsOfList(list));
 }
 
 }  // namespace tools

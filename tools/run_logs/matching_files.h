@@ -1,4 +1,4 @@
-// The files that a glob on the command line means.
+// The files of runs that the command line means.
 #ifndef TOOLS_RUN_LOGS_MATCHING_FILES_H_
 #define TOOLS_RUN_LOGS_MATCHING_FILES_H_
 
@@ -9,9 +9,10 @@
 
 namespace tools {
 
-// In alphabetical order; folders may be among them. NotFound if there are none, InvalidArgument if
-// a folder on the way cannot be read.
+// data::MatchingPaths, and MatchingPathsOfList, with an error that asks for logs: a path that
+// exists is meant, whatever is in its name; patterns are globs.
 absl::StatusOr<std::vector<std::string>> MatchingFiles(const std::string& pattern);
+absl::StatusOr<std::vector<std::string>> MatchingFilesOfList(const std::string& list);
 
 }  // namespace tools
 

@@ -13,11 +13,12 @@ namespace tools {
 inline constexpr double kRecordLevel = 0.01;
 
 // Mean and standard deviation of losses and times; the t-test of the losses against `target`; the
-// comparison with `baseline` unless that is empty. InvalidArgument if `runs` is empty, or a sample
-// has one value alone. Ends with a line break.
+// comparison with `baseline` unless that is empty. Losses that are all equal are not judged.
+// InvalidArgument if `runs` is empty, or a sample has one value alone. Ends with a line break.
 absl::StatusOr<std::string> RecordReport(const RunSet& runs, const RunSet& baseline, double target);
 
-// Two significant digits, or as many as it takes to tell `p` from kRecordLevel.
+// Two significant digits, or as many as it takes to tell `p` from kRecordLevel; "< 1e-300" below
+// that, since no p of a t-test is 0.
 std::string ProbabilityText(double p);
 
 }  // namespace tools

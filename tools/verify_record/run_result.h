@@ -1,4 +1,4 @@
-// The final loss and time of a finished run, from its log.
+// The final loss and time of a finished run.
 #ifndef TOOLS_VERIFY_RECORD_RUN_RESULT_H_
 #define TOOLS_VERIFY_RECORD_RUN_RESULT_H_
 
@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "tools/run_logs/run.h"
 
 namespace tools {
 
@@ -16,14 +17,16 @@ struct RunResult {
   double train_ms = 0;  // spent in training, validations excluded
 };
 
-// `text` is one of
-//   - what a trainer printed, this one or the PyTorch original (whose logs begin with the program's
-//     own text): the last line that begins with step:N/M and goes on with val_loss:X train_time:Yms
-//     counts, and N must be M. A log with two different results at N = M holds two runs.
-//   - a --metrics file, one JSON object a line: its last row must be a validation. Such a file does
-//     not say how many steps were asked for; runs of different lengths are for the caller to find.
-// `name` is for messages. DataLoss if the log is of neither kind, was cut off, or belongs to a run
-// that did not finish; InvalidArgument if the result is not a positive number.
+// `run` as RunList has it, before Complete(). It must have ended with a validation, after all steps
+// that were asked for if a printed log says how many; a metrics file alone does not, and runs of
+// different lengths are for the caller to find. No line of a validation may be broken.
+//
+// DataLoss, with the file and line, for a run that was cut off or did not finish; InvalidArgument
+// if its result is not a positive number.
+absl::StatusOr<RunResult> ResultOf(const TrainingRun& run);
+
+// The result of the only run in a file's text (see run_logs/run_file.h). `name` is for messages.
+// InvalidArgument if there are several.
 absl::StatusOr<RunResult> ParseRunLog(absl::string_view name, absl::string_view text);
 
 // As above, from a file. NotFound or InvalidArgument if it cannot be read.

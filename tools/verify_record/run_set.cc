@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <system_error>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
@@ -9,19 +11,66 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "third_party/absl_compat/status_macros.h"
+#include "tools/checkpoint/files.h"
 #include "tools/run_logs/matching_files.h"
+#include "tools/run_logs/run_file.h"
+#include "tools/run_logs/run_list.h"
 #include "tools/verify_record/run_result.h"
 
 namespace tools {
 
+namespace {
+
+constexpr char kBaseline[] = "baseline";
+
+absl::Status AddFiles(const std::vector<std::string>& patterns, const std::string& group,
+                      FileSet* seen, RunList* list, std::vector<std::string>* notes) {
+  ABSL_ASSIGN_OR_RETURN(const std::vector<std::string> paths, ListLogs(patterns));
+  for (const std::string& path : paths) {
+    std::error_code ignored;
+    const bool named = std::find(patterns.begin(), patterns.end(), path) != patterns.end();
+    if (!named && std::filesystem::is_directory(path, ignored)) {
+      notes->push_back(absl::StrCat(path, ": a folder, passed over"));
+      continue;
+    }
+    ABSL_ASSIGN_OR_RETURN(const bool is_new, seen->Add(path, notes));
+    if (!is_new) continue;
+    ABSL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+    ABSL_ASSIGN_OR_RETURN(const FileKind kind, KindOf(path, text));
+    if (kind == FileKind::kTrace) {
+      notes->push_back(absl::StrCat(path, ": a trace, passed over"));
+      continue;
+    }
+    ABSL_RETURN_IF_ERROR(list->Add({path, "", group}, kind, text));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RunSet> SetOf(const std::vector<const TrainingRun*>& runs) {
+  RunSet set;
+  for (const TrainingRun* run : runs) {
+    ABSL_ASSIGN_OR_RETURN(const RunResult result, ResultOf(*run));
+    if (set.steps.has_value() && *set.steps != result.steps) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          RunText(*run), ": a run of ", result.steps, " steps, but ", RunText(*runs.front()),
+          " has ", *set.steps, "; give runs of one program, and others as --baseline"));
+    }
+    set.steps = result.steps;
+    set.losses.push_back(result.val_loss);
+    set.times_s.push_back(result.train_ms / 1000);
+  }
+  const std::string repeated = RepeatedRun(runs);
+  if (!repeated.empty()) return absl::InvalidArgumentError(repeated);
+  return set;
+}
+
+}  // namespace
+
 absl::StatusOr<std::vector<std::string>> ListLogs(const std::vector<std::string>& patterns) {
   std::vector<std::string> paths;
   for (const std::string& list : patterns) {
-    const std::vector<std::string> globs = absl::StrSplit(list, ',');
-    for (const std::string& pattern : globs) {
-      ABSL_ASSIGN_OR_RETURN(const std::vector<std::string> found, MatchingFiles(pattern));
-      paths.insert(paths.end(), found.begin(), found.end());
-    }
+    ABSL_ASSIGN_OR_RETURN(const std::vector<std::string> found, MatchingFilesOfList(list));
+    paths.insert(paths.end(), found.begin(), found.end());
   }
   std::sort(paths.begin(), paths.end());
   const auto twice = std::adjacent_find(paths.begin(), paths.end());
@@ -32,20 +81,24 @@ absl::StatusOr<std::vector<std::string>> ListLogs(const std::vector<std::string>
   return paths;
 }
 
-absl::StatusOr<RunSet> RunSetOfLogs(const std::vector<std::string>& paths) {
-  RunSet runs;
-  for (const std::string& path : paths) {
-    ABSL_ASSIGN_OR_RETURN(const RunResult result, ReadRunLog(path));
-    if (runs.steps.has_value() && *runs.steps != result.steps) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(path, ": a run of ", result.steps, " steps, but ", paths.front(), " has ",
-                       *runs.steps, "; give runs of one program, and others as --baseline"));
+absl::StatusOr<RunSets> ReadRunSets(const std::vector<std::string>& runs,
+                                    const std::vector<std::string>& baseline) {
+  RunSets sets;
+  FileSet seen;
+  RunList list;
+  ABSL_RETURN_IF_ERROR(AddFiles(runs, "", &seen, &list, &sets.notes));
+  ABSL_RETURN_IF_ERROR(AddFiles(baseline, kBaseline, &seen, &list, &sets.notes));
+  ABSL_ASSIGN_OR_RETURN(const std::vector<TrainingRun> all, list.Take());
+  std::vector<const TrainingRun*> own, others;
+  for (const TrainingRun& run : all) {
+    (run.group.empty() ? own : others).push_back(&run);
+    if (run.paths.size() > 1) {
+      sets.notes.push_back(absl::StrCat(RunText(run), " are one run"));
     }
-    runs.steps = result.steps;
-    runs.losses.push_back(result.val_loss);
-    runs.times_s.push_back(result.train_ms / 1000);
   }
-  return runs;
+  ABSL_ASSIGN_OR_RETURN(sets.runs, SetOf(own));
+  ABSL_ASSIGN_OR_RETURN(sets.baseline, SetOf(others));
+  return sets;
 }
 
 absl::StatusOr<std::vector<double>> ParseList(absl::string_view flag, absl::string_view text) {

@@ -22,12 +22,23 @@ struct RunSet {
   bool empty() const { return losses.empty() && times_s.empty(); }
 };
 
-// Runs whose logs are `paths`. Errors of ReadRunLog; InvalidArgument for runs of different lengths.
-absl::StatusOr<RunSet> RunSetOfLogs(const std::vector<std::string>& paths);
+// The logs of runs and of the runs to compare with, as RunList makes runs of them
+// (tools/run_logs/run_list.h): what one run left counts once.
+struct RunSets {
+  RunSet runs, baseline;
+  // What a reader has to know: which files were put together, passed over, or are links.
+  std::vector<std::string> notes;
+};
 
-// The files that match any of `patterns`, each one or several globs with commas between them,
-// sorted. NotFound for a glob without a match; InvalidArgument for a file that is given twice,
-// which would count as two runs.
+// Errors of FileSet, RunList, ReadFile, KindOf and ResultOf. InvalidArgument for runs of different
+// lengths in a set, and for two of a set of which one repeats the other (RepeatedRun). Traces, and
+// folders that a glob matches, are passed over with a note.
+absl::StatusOr<RunSets> ReadRunSets(const std::vector<std::string>& runs,
+                                    const std::vector<std::string>& baseline);
+
+// The files that any of `patterns` means, each a name, a glob, or several with commas between them
+// (MatchingFilesOfList), sorted. NotFound for a glob without a match; InvalidArgument for a file
+// that is given twice, which would count as two runs.
 absl::StatusOr<std::vector<std::string>> ListLogs(const std::vector<std::string>& patterns);
 
 // Numbers with commas between them; none for an empty text. InvalidArgument, with the name of

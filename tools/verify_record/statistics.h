@@ -27,7 +27,8 @@ absl::StatusOr<Summary> Summarize(absl::Span<const double> sample);
 // P(T <= t) of Student's t distribution with `dof` > 0 degrees of freedom, not necessarily whole;
 // `t` may be infinite. The relative error, far into the lower tail too, is below 1e-12 up to a
 // hundred degrees of freedom and below 1e-11 up to a thousand: it grows with the logarithm of the
-// gamma function of dof / 2, which is about 2600 at a thousand.
+// gamma function of dof / 2, which is about 2600 at a thousand. Below 1e-300 digits are lost, and
+// what is too small for a double is 0.
 double StudentTCdf(double t, double dof);
 
 struct TTest {

@@ -15,7 +15,7 @@
 #include "tools/verify_record/run_set.h"
 
 ABSL_FLAG(std::string, logs, "",
-          "Globs of logs of finished runs, separated by commas; as the arguments.");
+          "Logs of finished runs, names or globs with commas between them; as the arguments.");
 ABSL_FLAG(std::string, losses, "", "In place of logs: final losses, separated by commas.");
 ABSL_FLAG(std::string, times, "", "In place of logs: train times in seconds.");
 ABSL_FLAG(double, target, 3.28, "The loss that the mean has to be below.");
@@ -30,23 +30,22 @@ struct Source {
   std::vector<std::string> globs;
   const char *losses_flag, *times_flag;
   std::string losses, times;
+
+  bool has_lists() const { return !losses.empty() || !times.empty(); }
 };
 
-absl::StatusOr<tools::RunSet> Read(const Source& source) {
-  const bool lists = !source.losses.empty() || !source.times.empty();
-  if (lists && !source.globs.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", source.globs.front(), "\" and --",
-                                                   source.losses_flag, " or --", source.times_flag,
-                                                   " at once; give either logs or numbers"));
-  }
-  tools::RunSet runs;
-  if (lists) {
-    ABSL_ASSIGN_OR_RETURN(runs.losses, tools::ParseList(source.losses_flag, source.losses));
-    ABSL_ASSIGN_OR_RETURN(runs.times_s, tools::ParseList(source.times_flag, source.times));
-    return runs;
-  }
-  ABSL_ASSIGN_OR_RETURN(const std::vector<std::string> paths, tools::ListLogs(source.globs));
-  return tools::RunSetOfLogs(paths);
+absl::Status CheckOneKind(const Source& source) {
+  if (!source.has_lists() || source.globs.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("\"", source.globs.front(), "\" and --",
+                                                 source.losses_flag, " or --", source.times_flag,
+                                                 " at once; give either logs or numbers"));
+}
+
+absl::Status ReadLists(const Source& source, tools::RunSet* runs) {
+  if (!source.has_lists()) return absl::OkStatus();
+  ABSL_ASSIGN_OR_RETURN(runs->losses, tools::ParseList(source.losses_flag, source.losses));
+  ABSL_ASSIGN_OR_RETURN(runs->times_s, tools::ParseList(source.times_flag, source.times));
+  return absl::OkStatus();
 }
 
 absl::Status Run(std::vector<std::string> globs) {
@@ -60,14 +59,19 @@ absl::Status Run(std::vector<std::string> globs) {
   if (!absl::GetFlag(FLAGS_baseline).empty()) {
     baseline_globs.push_back(absl::GetFlag(FLAGS_baseline));
   }
-  ABSL_ASSIGN_OR_RETURN(const tools::RunSet runs,
-                        Read({std::move(globs), "losses", "times", absl::GetFlag(FLAGS_losses),
-                              absl::GetFlag(FLAGS_times)}));
-  ABSL_ASSIGN_OR_RETURN(
-      const tools::RunSet baseline,
-      Read({std::move(baseline_globs), "baseline_losses", "baseline_times",
-            absl::GetFlag(FLAGS_baseline_losses), absl::GetFlag(FLAGS_baseline_times)}));
-  ABSL_ASSIGN_OR_RETURN(const std::string report, tools::RecordReport(runs, baseline, target));
+  const Source own = {std::move(globs), "losses", "times", absl::GetFlag(FLAGS_losses),
+                      absl::GetFlag(FLAGS_times)};
+  const Source other = {std::move(baseline_globs), "baseline_losses", "baseline_times",
+                        absl::GetFlag(FLAGS_baseline_losses), absl::GetFlag(FLAGS_baseline_times)};
+  for (const Source* source : {&own, &other}) ABSL_RETURN_IF_ERROR(CheckOneKind(*source));
+  ABSL_ASSIGN_OR_RETURN(tools::RunSets sets, tools::ReadRunSets(own.globs, other.globs));
+  for (const std::string& note : sets.notes) {
+    std::fprintf(stderr, "verify_record: %s\n", note.c_str());
+  }
+  ABSL_RETURN_IF_ERROR(ReadLists(own, &sets.runs));
+  ABSL_RETURN_IF_ERROR(ReadLists(other, &sets.baseline));
+  ABSL_ASSIGN_OR_RETURN(const std::string report,
+                        tools::RecordReport(sets.runs, sets.baseline, target));
   std::fputs(report.c_str(), stdout);
   return absl::OkStatus();
 }
@@ -79,7 +83,9 @@ int main(int argc, char** argv) {
       .name = "verify_record",
       .summary =
           "mean, deviation and t-test of the final losses and times of several runs. The exit code "
-          "is 1 for bad input, and 0 whether or not the rule for records is met.",
+          "is 1 for bad input, and 0 whether or not the rule for records is met. What one run "
+          "left, "
+          "a printed log, a metrics file, a console's copy, counts once; copies are refused.",
       .usage = "bazel run //tools/verify_record -- [flags] LOG...",
       .examples =
           {{"printed logs or --metrics files, or globs of them",

@@ -60,3 +60,45 @@ expect 1 '"none.txt": no such file' none.txt
 expect 1 "not a regular file" .
 expect 1 "--target=nan: must be a positive number" --losses="$losses" --target=nan
 expect 1 "did you mean --losses?" --loses="$losses"
+
+# K2-20: a path that exists is meant.
+mkdir odd
+log 'odd/muon:lr=0.035 wd=0.025-1.txt' 10 3.2774 139000
+log 'odd/a,b.txt' 10 3.2776 141000
+log 'odd/[x].txt' 10 3.2775 140000
+expect 0 "losses of 3 runs" 'odd/muon:lr=0.035 wd=0.025-1.txt' 'odd/a,b.txt' 'odd/[x].txt'
+expect 0 "losses of 3 runs" --logs='odd/a,b.txt,odd/[x].txt,odd/muon:lr=0.035 wd=0.025-1.txt'
+
+# K2-19: several trials of the original's track 3 in one file, whose clock counts seconds.
+for trial in 1 2 3; do
+  printf 'trial:%s/3 seed:%s\nstep:0/1000 val_loss:10.77650 train_time:0.000s step_avg:nanms\n' \
+    $trial $trial
+  printf 'step:1000/1000 val_loss:3.27%s41 train_time:24%s.778s step_avg:778.00ms\n' $trial $trial
+done >trials.txt
+expect 0 "losses of 3 runs: 3.2724 +- 0.0010" trials.txt
+expect 0 "times of 3 runs: 242.7780 +- 1.0000 s" trials.txt
+
+# K2-21: what one run left counts once, and copies are refused.
+mkdir runs
+for run in 1 2 3 4; do
+  printf 'step:0/40 val_loss:10.8258 train_time:0ms step_avg:nanms\nstep:20/40 train_time:5ms\n' \
+    >runs/$run.txt
+  printf 'step:40/40 val_loss:3.27%s0 train_time:10%sms step_avg:1.00ms\n' $((run * 2)) $run \
+    >>runs/$run.txt
+  printf '{"step":40,"val_loss":3.27%s0123,"train_ms":10%s.2}\n' $((run * 2)) $run \
+    >runs/$run.jsonl
+done
+expect 0 "losses of 4 runs" 'runs/*'
+expect 0 "runs/1.txt and runs/1.jsonl are one run" 'runs/*'
+ln -s 4.txt runs/latest.txt
+expect 0 "runs/latest.txt is a link to runs/4.txt, and counts once" 'runs/*'
+grep -v 'step:20' runs/2.txt >runs/console.out
+mkdir runs/checkpoints
+expect 0 "losses of 4 runs" 'runs/*'
+expect 0 "runs/2.txt and runs/console.out and runs/2.jsonl are one run" 'runs/*'
+expect 0 "runs/checkpoints: a folder, passed over" 'runs/*'
+cp runs/3.txt runs/copy.txt
+expect 1 "runs/3.txt and runs/copy.txt are copies of one run" 'runs/*'
+expect 1 "are copies of one run" 'runs/[1-4].txt' --baseline=runs/copy.txt
+expect 0 "is not judged" --losses=3.27,3.27,3.27
+echo "passed"

@@ -1,4 +1,4 @@
-#include "tools/report/run_file.h"
+#include "tools/run_logs/run_file.h"
 
 #include <cmath>
 #include <cstdio>
@@ -24,9 +24,12 @@ std::string Contents(const std::string& path) {
   return text.str();
 }
 
-TrainingRun Good(const absl::StatusOr<TrainingRun>& run) {
-  EXPECT_TRUE(run.ok()) << run.status();
-  return run.ok() ? *run : TrainingRun();
+TrainingRun Good(const absl::StatusOr<std::vector<TrainingRun>>& runs) {
+  EXPECT_TRUE(runs.ok()) << runs.status();
+  if (!runs.ok()) return TrainingRun();
+  EXPECT_EQ(runs->size(), 1);
+  EXPECT_EQ(runs->front().trial, 0);
+  return runs->front();
 }
 
 // In the form of the PyTorch original's: the program, a rule, the environment, a rule, the run.
@@ -61,7 +64,7 @@ TEST(ParsePrintedLog, CutAnywhere) {
   const size_t first = log.find("step:0/3");
   for (size_t size = first; size < log.size(); ++size) {
     const std::string cut = log.substr(0, size);
-    const absl::StatusOr<TrainingRun> run = ParsePrintedLog("a.txt", cut);
+    const absl::StatusOr<std::vector<TrainingRun>> run = ParsePrintedLog("a.txt", cut);
     const size_t times = [&] {
       size_t n = 0;
       for (size_t at = first; (at = cut.find("ms step_avg", at)) != std::string::npos; ++at) ++n;
@@ -71,7 +74,8 @@ TEST(ParsePrintedLog, CutAnywhere) {
       EXPECT_LE(times, 0) << cut.substr(first);
       continue;
     }
-    EXPECT_GE(run->steps.size() + run->validations.size(), times) << cut.substr(first);
+    EXPECT_GE(run->front().steps.size() + run->front().validations.size(), times)
+        << cut.substr(first);
   }
   const TrainingRun run = Good(ParsePrintedLog("a.txt", log.substr(0, log.find("240ms"))));
   EXPECT_EQ(run.last_step(), 2);
@@ -98,9 +102,45 @@ TEST(ParsePrintedLog, NotFinite) {
 }
 
 TEST(ParsePrintedLog, TwoRuns) {
-  const absl::Status status = ParsePrintedLog("a.txt", OriginalsLog() + OriginalsLog()).status();
+  const auto runs = ParsePrintedLog("a.txt", OriginalsLog() + OriginalsLog());
+  ASSERT_TRUE(runs.ok()) << runs.status();
+  ASSERT_EQ(runs->size(), 2);
+  EXPECT_EQ((*runs)[0].validations.back().line, 10);
+  EXPECT_EQ((*runs)[1].validations.front().line, 17);
+  EXPECT_EQ(RunText((*runs)[1]), "a.txt#2");
+  // After the end, but not from the beginning.
+  const absl::Status status =
+      ParsePrintedLog("a.txt", OriginalsLog() + "step:2/3 train_time:5ms\n").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("a.txt: line 17: a second run begins"));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("a.txt:12: a second run, after the one that ends in line 10"));
+}
+
+// In the form of the original's track 3: seconds, several trials in one file.
+TEST(ParsePrintedLog, K2_19_TrialsOfOneFileAreRuns) {
+  const std::string rule(100, '=');
+  std::string log = absl::StrCat("import torch\nnum_trials = 3\n", rule, "\n");
+  for (int trial = 1; trial <= 3; ++trial) {
+    absl::StrAppend(&log, "trial:", trial, "/3 seed:", trial,
+                    "\nstep:0/1000 val_loss:10.77650 train_time:0.000s step_avg:nanms\n"
+                    "step:125/1000 val_loss:4.8",
+                    trial,
+                    "555 train_time:99.402s step_avg:795.22ms\n"
+                    "step:1000/1000 val_loss:3.27",
+                    trial, "41 train_time:2492.778s step_avg:778.00ms\n");
+  }
+  const auto runs = ParsePrintedLog("trials.txt", log);
+  ASSERT_TRUE(runs.ok()) << runs.status();
+  ASSERT_EQ(runs->size(), 3);
+  for (int trial = 1; trial <= 3; ++trial) {
+    const TrainingRun& run = (*runs)[trial - 1];
+    EXPECT_EQ(run.trial, trial);
+    EXPECT_EQ(run.planned_steps, 1000);
+    EXPECT_EQ(run.validations.size(), 3);
+    EXPECT_NEAR(run.final_validation()->loss, 3.27041 + 0.001 * trial, 1e-9);
+    EXPECT_DOUBLE_EQ(*run.final_validation()->train_ms, 2492778);
+    EXPECT_THAT(run.notes, IsEmpty());
+  }
 }
 
 // What the trainer itself writes.

@@ -1,4 +1,4 @@
-#include "tools/report/run.h"
+#include "tools/run_logs/run.h"
 
 #include <cmath>
 

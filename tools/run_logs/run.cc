@@ -1,4 +1,4 @@
-#include "tools/report/run.h"
+#include "tools/run_logs/run.h"
 
 #include <algorithm>
 #include <cmath>
@@ -85,7 +85,7 @@ void NoteNotFinite(TrainingRun* run) {
     if (row.loss.has_value() && std::isnan(*row.loss)) trained.push_back(row.step);
   }
   for (const ValidationRow& row : run->validations) {
-    if (std::isnan(row.loss)) validated.push_back(row.step);
+    if (!std::isfinite(row.loss)) validated.push_back(row.step);
   }
   if (!trained.empty()) {
     run->notes.push_back(
@@ -135,6 +135,12 @@ void Complete(TrainingRun* run) {
 void NoteGaps(TrainingRun* run) {
   NoteEnd(run);
   NoteNotFinite(run);
+}
+
+std::string RunText(const TrainingRun& run) {
+  std::string text = absl::StrJoin(run.paths, " and ");
+  if (run.trial > 0) absl::StrAppend(&text, "#", run.trial);
+  return text;
 }
 
 absl::Status RunRows::GoBack(int64_t line, int64_t to_step) {
