@@ -35,9 +35,12 @@ struct SafetensorsFile {
 absl::Status WriteSafetensors(const std::string& path, const SafetensorsFile& file,
                               FileSum* sum = nullptr);
 
-// NotFound if there is no such file; DataLoss, with both numbers, for a file that is shorter or
-// longer than its header says, and for a header that is not safetensors'. f32, bf16, i32, i64
-// and u16 are read; InvalidArgument names a tensor of another dtype.
+// The one reader of such files: initial weights, saved models, checkpoints, imports and dumps.
+//
+// NotFound if there is no such file; DataLoss, with the tensor's name and both numbers, for a file
+// that is shorter or longer than its header says, whose tensors overlap, leave bytes to none or
+// come twice, and for a header that is not safetensors' (tools/checkpoint/safetensors_header.h).
+// f32, bf16, i32, i64 and u16 are read; InvalidArgument names a tensor of another dtype.
 absl::StatusOr<SafetensorsFile> ReadSafetensors(const std::string& path);
 // The same of a file's content; `path` is for messages.
 absl::StatusOr<SafetensorsFile> ParseSafetensors(const std::string& path,

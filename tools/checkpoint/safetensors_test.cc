@@ -2,10 +2,13 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <random>
+#include <string>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "tools/checkpoint/files.h"
@@ -116,6 +119,54 @@ TEST(Safetensors, BadEntriesAreNamed) {
   ExpectError(WriteRaw("q.safetensors", R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
                        "xxxxy"),
               absl::StatusCode::kDataLoss, "the file holds 5");
+}
+
+TEST(Safetensors, K2_10_TensorsThatDoNotCoverTheDataOnceAreNamed) {
+  const auto entry = [](const std::string& name, int begin, int end) {
+    return "\"" + name + "\":{\"dtype\":\"F32\",\"shape\":[" +
+           std::to_string(std::max(0, end - begin) / 4) + "],\"data_offsets\":[" +
+           std::to_string(begin) + "," + std::to_string(end) + "]}";
+  };
+  const auto expect = [&](const std::vector<std::string>& entries, int bytes,
+                          const std::string& text) {
+    std::string header = "{";
+    for (const std::string& e : entries) header += (header.size() > 1 ? "," : "") + e;
+    ExpectError(WriteRaw("cover.safetensors", header + "}", std::string(bytes, 'x')),
+                absl::StatusCode::kDataLoss, text);
+  };
+  expect({entry("a", 0, 8), entry("b", 4, 12)}, 12,
+         "tensor b: begins at byte 4 of the data, where tensor a has bytes 0 to 8");
+  expect({entry("a", 0, 4), entry("b", 8, 12)}, 12,
+         "tensor b: begins at byte 8 of the data, and bytes 4 to 8 before it are of no tensor");
+  expect({entry("a", 4, 8)}, 8, "tensor a: begins at byte 4 of the data, and bytes 0 to 4");
+  expect({entry("a", 0, 4), entry("b", 0, 4)}, 4, "has the bytes of tensor ");
+  expect({entry("a", 0, 4), entry("b", 0, 4)}, 4, ", 0 to 4");
+  // The last one counts, and the first one's bytes are nobody's.
+  expect({entry("a", 0, 4), entry("a", 4, 8)}, 8, "tensor a: begins at byte 4");
+  expect({entry("a", 4, 8), entry("a", 0, 4)}, 8, "end at byte 4 of the data, the file holds 8");
+  expect({entry("a", 4, 0)}, 4, "tensor a: its data_offsets run backwards, from 4 to 0");
+}
+
+TEST(Safetensors, K2_10_FieldsTwiceAndOtherMetadataAreNamed) {
+  ExpectError(
+      WriteRaw("r.safetensors",
+               R"({"w":{"dtype":"F32","shape":[1],"shape":[1],"data_offsets":[0,4]}})", "xxxx"),
+      absl::StatusCode::kDataLoss, "tensor w: has shape twice");
+  ExpectError(WriteRaw("s.safetensors", R"({"__metadata__":{"step":7}})", ""),
+              absl::StatusCode::kDataLoss, "__metadata__ has step, which is no string");
+  ExpectError(WriteRaw("t.safetensors", R"({"__metadata__":{},"__metadata__":{}})", ""),
+              absl::StatusCode::kDataLoss, "has __metadata__ twice");
+  // Stricter than the reference, on purpose.
+  ExpectError(WriteRaw("u.safetensors", R"({"w":["F32",[1],[0,4]]})", "xxxx"),
+              absl::StatusCode::kDataLoss, "tensor w");
+  ExpectError(WriteRaw("v.safetensors",
+                       R"({"w":{"dtype":{"F32":null},"shape":[1],"data_offsets":[0,4]}})", "xxxx"),
+              absl::StatusCode::kDataLoss, "tensor w");
+}
+
+TEST(Safetensors, D13_ABigEndianLengthIsNamedAsSuch) {
+  ExpectError(WriteRaw("w.safetensors", "{}", "", uint64_t{2} << 56), absl::StatusCode::kDataLoss,
+              "the length of its header, 2, is written in big-endian byte order");
 }
 
 TEST(Safetensors, GarbageIsAnErrorNotACrash) {
