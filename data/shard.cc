@@ -24,7 +24,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kFetchAgain[] = "; the file is damaged or not a token shard: fetch it again";
+constexpr char kFetchAgain[] =
+    "; the file is damaged or not a token shard: fetch it again, or write it again if it is yours";
 
 std::string ErrorText(int error) { return std::generic_category().message(error); }
 
@@ -44,6 +45,12 @@ class FileDescriptor {
 
 // Checks the header of a file of `bytes` bytes; returns the token count.
 absl::StatusOr<int64_t> CheckHeader(const std::string& path, const int32_t* header, int64_t bytes) {
+  if (header[0] == static_cast<int32_t>(__builtin_bswap32(kShardMagic))) {
+    return absl::DataLossError(absl::StrCat(
+        path, ": is in big-endian byte order, its magic number ", kShardMagic,
+        " has its bytes reversed; shards are little-endian: write it again with the header as "
+        "'<i4' and the tokens as '<u2', as numpy calls them"));
+  }
   if (header[0] != kShardMagic) {
     return absl::DataLossError(
         absl::StrCat(path, ": magic number is ", header[0], ", not ", kShardMagic, kFetchAgain));
@@ -66,7 +73,7 @@ absl::StatusOr<int64_t> CheckHeader(const std::string& path, const int32_t* head
   }
   if (tokens == 0) {
     return absl::DataLossError(
-        absl::StrCat(path, ": an empty shard, 0 tokens; leave it out or fetch it again"));
+        absl::StrCat(path, ": an empty shard, 0 tokens; leave it out, or fetch or write it again"));
   }
   return tokens;
 }

@@ -94,6 +94,14 @@ TEST(Shard, D1_D10_D11_T2_05_RefusesBadFiles) {
   ExpectRefused(path, absl::StatusCode::kInvalidArgument, {"directory"});
 }
 
+TEST(Shard, D13_ABigEndianShardIsNamedAsSuch) {
+  const std::string path = Dir("big_endian") + "/a.bin";
+  WriteRaw(path, {static_cast<int32_t>(0x88D83401), 1 << 24, 3 << 24}, 6);  // 20240520's bytes
+  ExpectRefused(path, absl::StatusCode::kDataLoss,
+                {"big-endian byte order", "20240520", "write it again", "'<i4'", "'<u2'"});
+  EXPECT_FALSE(absl::StrContains(Shard::Open(path).status().message(), "fetch it"));
+}
+
 TEST(Shard, RefusesAFifoWithoutWaiting) {
   const std::string path = Dir("fifo") + "/a.bin";
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);

@@ -18,6 +18,8 @@ MAGIC, VERSION, HEADER_BYTES = 20240520, 1, 1024
 def read_shard(path: str) -> np.ndarray:
     """The tokens, uint16. ValueError for a file that is no shard."""
     header = np.fromfile(path, dtype="<i4", count=HEADER_BYTES // 4)
+    if len(header) == 256 and header.byteswap()[0] == MAGIC:
+        raise ValueError(f"{path}: is in big-endian byte order; shards are little-endian")
     if len(header) < 256 or header[0] != MAGIC or header[1] != VERSION:
         raise ValueError(f"{path}: not a token shard of version {VERSION}")
     tokens = np.fromfile(path, dtype="<u2", offset=HEADER_BYTES, count=header[2])
