@@ -13,6 +13,7 @@
 #include "third_party/absl_compat/status_macros.h"
 #include "tools/command_line.h"
 #include "tools/composition.h"
+#include "tools/output_files.h"
 #include "tools/sample/demo_ending.h"
 #include "tools/trainer/comm_plan_text.h"
 #include "tools/trainer/configure.h"
@@ -85,6 +86,9 @@ ABSL_FLAG(
     "File for a Perfetto or Chrome trace of phases, collectives and ops. The traced steps run "
     "op by op.");
 ABSL_FLAG(int64_t, trace_steps, 3, "Steps that are traced, from the second on.");
+ABSL_FLAG(bool, overwrite, false,
+          "Replace the files that --metrics, --trace and --save_init name, if they are there. A "
+          "resumed run goes on in its metrics file, and the checkpoints of another run stay.");
 ABSL_FLAG(bool, plan, false,
           "Print parameters, groups, padding, collectives, memory and FLOPs, then exit.");
 ABSL_FLAG(std::string, card, "",
@@ -163,6 +167,19 @@ absl::StatusOr<std::string> SimulatedComm(const TrainConfig& config) {
   return absl::StrCat("\n", text);
 }
 
+// Only for the process that writes the files: to others they may be there already.
+absl::Status CheckOutputs(const TrainConfig& config) {
+  const OutputFile metrics = {"metrics", config.metrics};
+  std::vector<OutputFile> files = {{"trace", absl::GetFlag(FLAGS_trace)}};
+  if (config.resume) {
+    ABSL_RETURN_IF_ERROR(CheckMetricsToAppendTo(metrics));
+  } else {
+    files.push_back(metrics);
+    files.push_back({"save_init", config.save_init});
+  }
+  return CheckOutputFiles(files, absl::GetFlag(FLAGS_overwrite));
+}
+
 // Null without --trace. Writes an empty trace, so that an unwritable file is found before training.
 absl::StatusOr<std::unique_ptr<RunTrace>> MakeTrace() {
   const std::string path = absl::GetFlag(FLAGS_trace);
@@ -198,6 +215,7 @@ absl::Status RunProcess(const Track& track, const Processes& processes) {
     return absl::InvalidArgumentError(
         "--ranks is of --plan, which predicts; to train on several ranks give --world_size");
   }
+  if (speaks) ABSL_RETURN_IF_ERROR(CheckOutputs(config));
   std::unique_ptr<EventFile> events;
   if (speaks && !config.tensorboard_dir.empty()) {
     ABSL_ASSIGN_OR_RETURN(events, EventFile::Create(config.tensorboard_dir));
@@ -273,7 +291,8 @@ CommandHelp Help(const Track& track) {
           {"Ranks", {"world_size", "comm_timeout", "comm_check"}},
           {"Weights and checkpoints",
            {"init_from", "save_init", "out_dir", "checkpoint_every", "keep_checkpoints", "resume"}},
-          {"What it tells", {"metrics", "tensorboard_dir", "trace", "trace_steps", "sample_lines"}},
+          {"What it tells",
+           {"metrics", "tensorboard_dir", "trace", "trace_steps", "overwrite", "sample_lines"}},
           {"Plans, in place of a run",
            {"plan", "card", "ranks", "link_gbps", "latency_us", "link_shape", "phases", "tflops"}},
       }};

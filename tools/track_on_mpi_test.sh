@@ -25,6 +25,7 @@ same() {
     --sample_lines=0 --comm_timeout=5m)
   [[ "$mode" == full ]] || flags+=(--batch_tokens=384 --val_tokens=256)
   start="$SECONDS"
+  rm -f "$TMPDIR/want"
   "$program" "${flags[@]}" --metrics="$TMPDIR/want" > "$TMPDIR/out" || fail "$record on one rank"
   echo "$record, $steps steps on one rank: $((SECONDS - start)) s, $(tail -1 "$TMPDIR/want")"
   [[ "$(curve "$TMPDIR/want" | grep -c '"loss"')" == "$steps" ]] || fail "$record: not $steps losses"

@@ -15,6 +15,7 @@
 #include "tools/bench_step/bench.h"
 #include "tools/command_line.h"
 #include "tools/composition.h"
+#include "tools/output_files.h"
 
 ABSL_FLAG(std::string, record, "unified_optimizers", "Which record's step.");
 ABSL_FLAG(std::string, preset, "",
@@ -37,6 +38,7 @@ ABSL_FLAG(int64_t, warmup_steps, 3, "Steps before the timed ones.");
 ABSL_FLAG(int64_t, steps, 10, "Steps timed untraced.");
 ABSL_FLAG(int64_t, trace_steps, 3, "Steps traced after them.");
 ABSL_FLAG(std::string, trace, "", "Also write the traced steps as a Perfetto trace to this file.");
+ABSL_FLAG(bool, overwrite, false, "Replace the file that --trace names, if it is there.");
 
 namespace tools {
 namespace {
@@ -61,6 +63,8 @@ absl::Status Run(const std::vector<std::string>& arguments) {
   options.timed_steps = absl::GetFlag(FLAGS_steps);
   options.trace_steps = absl::GetFlag(FLAGS_trace_steps);
   options.trace = absl::GetFlag(FLAGS_trace);
+  ABSL_RETURN_IF_ERROR(
+      CheckOutputFiles({{"trace", options.trace}}, absl::GetFlag(FLAGS_overwrite)));
   ABSL_ASSIGN_OR_RETURN(const std::string report, BenchReport(options));
   std::fputs(CompositionText("bench_step").c_str(), stdout);
   std::fputs(absl::StrCat("\n", report).c_str(), stdout);
@@ -82,6 +86,6 @@ int main(int argc, char** argv) {
       .groups = {{"Step", {"record", "preset", "stage", "window_blocks", "deterministic"}},
                  {"Data", {"train_files", "val_files", "batch_tokens", "max_seq_len", "slots"}},
                  {"Machine", {"device", "slots_per_pass", "threads"}},
-                 {"Measurement", {"warmup_steps", "steps", "trace_steps", "trace"}}}};
+                 {"Measurement", {"warmup_steps", "steps", "trace_steps", "trace", "overwrite"}}}};
   return tools::RunTool(argc, argv, help, tools::Run);
 }

@@ -20,6 +20,13 @@ for name in '"traceEvents"' '"batch wait"' '"forward+backward"' '"losses"' '"opt
   grep -qF -- "$name" "$TEST_TMPDIR/trace.json" || fail "no $name in the trace"
 done
 
+# Case F2: refused before anything is timed.
+sum="$(cksum <"$TEST_TMPDIR/trace.json")" code=0
+"$bench" --device=cpu --trace="$TEST_TMPDIR/trace.json" >"$out" 2>&1 || code=$?
+[[ $code == 1 ]] || fail "a trace that is there: exit code $code"
+grep -qF -- 'trace.json: exists; give another name, or --overwrite' "$out" || fail "no such message"
+[[ "$(cksum <"$TEST_TMPDIR/trace.json")" == "$sum" ]] || fail "the trace was written over"
+
 code=0
 "$bench" --device=cpu --steps=0 >"$out" 2>&1 || code=$?
 [[ $code == 1 ]] || fail "--steps=0: exit code $code"

@@ -20,6 +20,7 @@
 #include "tools/command_line.h"
 #include "tools/eval/hellaswag.h"
 #include "tools/eval/validation.h"
+#include "tools/output_files.h"
 #include "tools/sample/decoder.h"
 #include "tools/sample/saved_model.h"
 #include "tools/sample/text_codec.h"
@@ -43,6 +44,7 @@ ABSL_FLAG(bool, bos, true,
           "HellaSwag: begin each context with a document's first token, as in training; false: as "
           "evaluations of GPT-2 do.");
 ABSL_FLAG(std::string, out, "", "Write the results to this file, as JSON.");
+ABSL_FLAG(bool, overwrite, false, "Replace the file that --out names, if it is there.");
 ABSL_FLAG(int32_t, threads, 0, "CPU threads; 0: one a core.");
 
 namespace tools {
@@ -173,6 +175,8 @@ absl::Status Run(const std::vector<std::string>& arguments) {
   ABSL_RETURN_IF_ERROR(NoArguments(arguments));
   ABSL_RETURN_IF_ERROR(CheckFlags());
   ABSL_RETURN_IF_ERROR(kernels::CheckCpuBackend());
+  ABSL_RETURN_IF_ERROR(
+      CheckOutputFiles({{"out", absl::GetFlag(FLAGS_out)}}, absl::GetFlag(FLAGS_overwrite)));
   const std::unique_ptr<kernels::Queue> queue = kernels::MakeCpuQueue(absl::GetFlag(FLAGS_threads));
   const std::string path = absl::GetFlag(FLAGS_model);
   ABSL_ASSIGN_OR_RETURN(const SavedModel saved,
@@ -219,6 +223,6 @@ int main(int argc, char** argv) {
       .groups = {{"Model", {"model", "merges", "window"}},
                  {"Validation loss", {"val", "val_files", "val_tokens"}},
                  {"HellaSwag", {"hellaswag", "limit", "bos"}},
-                 {"Results and speed", {"out", "threads"}}}};
+                 {"Results and speed", {"out", "overwrite", "threads"}}}};
   return tools::RunTool(argc, argv, help, tools::Run);
 }

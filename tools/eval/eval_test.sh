@@ -47,10 +47,19 @@ grep -q -- '--top_p=0' message || fail "$(cat message)"
 refused "$sample" --model=track1 --max_tokens=5000
 grep -q '4096 positions' message || fail "$(cat message)"
 refused "$sample" --model=nowhere
+# Case K2-18: a written end-of-text is text, and a note says so.
+"$sample" --model=track1 --prompt='<|endoftext|>' --max_tokens=1 >answer.txt 2>notes.txt
+[[ $(head -c 13 answer.txt) == '<|endoftext|>' ]] || fail "the prompt: $(cat answer.txt)"
+grep -qF '<|endoftext|> in the prompt is text here, of 13 tokens' notes.txt || fail "$(cat notes.txt)"
 printf '{"ctx": "a"}\n' >bad.jsonl
 refused "$eval" --model=track1 --val=false --hellaswag=bad.jsonl
 grep -q 'bad.jsonl: line 1 has no "endings"' message || fail "$(cat message)"
 refused "$eval" --model=track1 --window=20
 grep -q 'blocks of 16' message || fail "$(cat message)"
 refused "$eval" --model=track1 --out=no/such/folder.json
+# Case F2: results that are there stay, unless told to replace them.
+refused "$eval" --model=track1 --out=track1.json
+grep -q -- '--out=track1.json: exists; give another name, or --overwrite' message ||
+  fail "$(cat message)"
+grep -q '"acc_norm_chars"' track1.json || fail "track1.json was written over"
 echo PASSED

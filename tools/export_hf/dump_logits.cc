@@ -10,6 +10,7 @@
 #include "tools/checkpoint/safetensors.h"
 #include "tools/command_line.h"
 #include "tools/export_hf/own_logits.h"
+#include "tools/output_files.h"
 #include "tools/sample/saved_model.h"
 #include "tools/trainer/device.h"
 
@@ -17,6 +18,7 @@ ABSL_FLAG(std::string, model, "",
           "An --out_dir, a checkpoint's folder, or a model.safetensors that the trainer wrote.");
 ABSL_FLAG(std::string, tokens, "", "Safetensors file with `tokens`, i32 [T].");
 ABSL_FLAG(std::string, out, "", "Safetensors file to write: `logits`, f32 [T, V].");
+ABSL_FLAG(bool, overwrite, false, "Replace the file that --out names, if it is there.");
 ABSL_FLAG(std::string, device, "", "cpu or cuda. Empty: cuda in a build with it, else cpu.");
 
 namespace tools {
@@ -41,6 +43,7 @@ absl::Status Run(const std::vector<std::string>& arguments) {
   if (model.empty() || tokens_path.empty() || out.empty()) {
     return absl::InvalidArgumentError("--model, --tokens, --out: give all three");
   }
+  ABSL_RETURN_IF_ERROR(CheckOutputFiles({{"out", out}}, absl::GetFlag(FLAGS_overwrite)));
   ABSL_ASSIGN_OR_RETURN(const Device device, OpenDevice(absl::GetFlag(FLAGS_device)));
   ABSL_ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Queue> queue, device.make_queue({}));
   ABSL_ASSIGN_OR_RETURN(const SavedModel saved, LoadSavedModel(model, *device.backend, *queue));
@@ -62,6 +65,6 @@ int main(int argc, char** argv) {
       .examples = {{"before verify_hf.py",
                     "bazel run //tools/export_hf:dump_logits -- --model=OUT_DIR "
                     "--tokens=tokens.safetensors --out=logits.safetensors"}},
-      .groups = {{"Files", {"model", "tokens", "out"}}, {"Machine", {"device"}}}};
+      .groups = {{"Files", {"model", "tokens", "out", "overwrite"}}, {"Machine", {"device"}}}};
   return tools::RunTool(argc, argv, help, tools::Run);
 }

@@ -14,6 +14,7 @@
 #include "tools/checkpoint/safetensors.h"
 #include "tools/export_hf/export_model.h"
 #include "tools/export_hf/hf_config.h"
+#include "tools/output_files.h"
 
 namespace tools {
 namespace {
@@ -87,11 +88,7 @@ absl::StatusOr<SafetensorsFile> ReadWeights(const fs::path& folder) {
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> ImportModel(const ImportOptions& options) {
-  std::error_code error;
-  if (!options.overwrite && fs::exists(options.out, error)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--out=", options.out, ": exists; give another name, or --overwrite"));
-  }
+  ABSL_RETURN_IF_ERROR(CheckOutputFiles({{"out", options.out}}, options.overwrite));
   const fs::path folder = options.folder;
   const std::string config_path = (folder / "config.json").string();
   const absl::StatusOr<std::string> config = ReadFile(config_path);

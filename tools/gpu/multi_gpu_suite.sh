@@ -65,7 +65,7 @@ wait_ranks() {
 }
 
 common=(--record=unified_optimizers --preset=full "--train_files=$train" "--val_files=$val"
-        --epochs=1000 "--val_tokens=${VAL_TOKENS:-1048576}" --comm_timeout=60s)
+        --epochs=1000 --overwrite "--val_tokens=${VAL_TOKENS:-1048576}" --comm_timeout=60s)
 
 suite() {
   local n status

@@ -13,6 +13,7 @@
 #include "third_party/absl_compat/status_macros.h"
 #include "tools/checkpoint/safetensors.h"
 #include "tools/command_line.h"
+#include "tools/output_files.h"
 #include "tools/parity/step_dump.h"
 #include "tools/recipes/recipe.h"
 #include "tools/trainer/device.h"
@@ -23,6 +24,7 @@ ABSL_FLAG(std::string, preset, "full", "full or demo.");
 ABSL_FLAG(std::string, init_from, "", "Safetensors file with the weights.");
 ABSL_FLAG(std::string, train_files, "", "Globs of GPT-2 token shards, separated by commas.");
 ABSL_FLAG(std::string, out, "", "File to write.");
+ABSL_FLAG(bool, overwrite, false, "Replace the file that --out names, if it is there.");
 ABSL_FLAG(std::string, backend, "cpu", "cpu, or cuda in a build with --config=cuda.");
 ABSL_FLAG(int64_t, batch_tokens, 0, "Tokens of a global batch. 0: the recipe's.");
 ABSL_FLAG(int64_t, slots, 0, "Equal parts of a global batch. 0: the recipe's.");
@@ -83,7 +85,7 @@ absl::Status CheckFlags() {
   if (absl::GetFlag(FLAGS_schedule_step) < 0) {
     return absl::InvalidArgumentError("--schedule_step must not be negative");
   }
-  return absl::OkStatus();
+  return CheckOutputFiles({{"out", absl::GetFlag(FLAGS_out)}}, absl::GetFlag(FLAGS_overwrite));
 }
 
 absl::Status Run(const std::vector<std::string>& arguments) {
@@ -115,9 +117,10 @@ int main(int argc, char** argv) {
       .examples = {{"two batches' gradients, and the updates from them",
                     "bazel run //tools/parity:dump_step -- --init_from=INIT.safetensors "
                     "--train_files='SHARDS' --out=STEP.safetensors --batches=2 --update"}},
-      .groups = {{"Model", {"record", "preset", "init_from"}},
-                 {"Data", {"train_files", "batch_tokens", "slots", "max_seq_len", "batches"}},
-                 {"Schedules", {"steps", "schedule_step", "update"}},
-                 {"Machine and output", {"backend", "slots_per_pass", "threads", "out"}}}};
+      .groups = {
+          {"Model", {"record", "preset", "init_from"}},
+          {"Data", {"train_files", "batch_tokens", "slots", "max_seq_len", "batches"}},
+          {"Schedules", {"steps", "schedule_step", "update"}},
+          {"Machine and output", {"backend", "slots_per_pass", "threads", "out", "overwrite"}}}};
   return tools::RunTool(argc, argv, help, tools::Run);
 }

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 import sys
 import time
 
@@ -220,7 +221,12 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add_pass_flags(train)
     for command in (init, grads, update, train):
         add_record_flags(command)
+        command.add_argument("--overwrite", action="store_true",
+                             help="replace the file that is written, if it is there")
     args = parser.parse_args(argv)
+    written = getattr(args, "out", None) or args.metrics
+    if not args.overwrite and os.path.exists(written) and os.path.getsize(written) > 0:
+        parser.error(f"{written}: exists; give another name, or --overwrite to replace it")
     for flag, value in zip(("vocab", "dim", "heads", "mlp_dim"), family_of(args.record).sizes):
         if getattr(args, flag, None) is None:
             setattr(args, flag, value)

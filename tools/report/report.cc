@@ -1,7 +1,9 @@
 // report RUN...: a page of curves, tables and timelines.
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "absl/flags/flag.h"
@@ -11,6 +13,7 @@
 #include "third_party/absl_compat/status_macros.h"
 #include "tools/checkpoint/files.h"
 #include "tools/command_line.h"
+#include "tools/output_files.h"
 #include "tools/report/inputs.h"
 #include "tools/report/loss_svg.h"
 #include "tools/report/page.h"
@@ -19,6 +22,7 @@ ABSL_FLAG(std::string, out, "report.html", "The file to write.");
 ABSL_FLAG(std::string, svg_dir, "",
           "Folder for loss_step.svg, loss_tokens.svg and loss_time.svg, the validation losses as "
           "files of their own, for pages that run no script. Empty: none are written.");
+ABSL_FLAG(bool, overwrite, false, "Replace the page and the charts that are there.");
 ABSL_FLAG(std::string, title, "Training runs", "The page's title.");
 ABSL_FLAG(double, target, 3.28, "The loss that a record has to be below; 2.92 on track 2.");
 ABSL_FLAG(std::string, group, "", "Pools all runs that are given without a group of their own.");
@@ -39,11 +43,27 @@ const tools::CommandHelp kHelp = {
     {{"two runs", "bazel run //tools/report -- base=logs/1.log muon=logs/2.log"},
      {"two programs, several runs each, and where the time goes",
       "bazel run //tools/report -- --trace=trace.json old:logs/old new:'logs/new/*.jsonl'"}},
-    {{"Input", {"trace", "group"}}, {"Page", {"out", "svg_dir", "title", "target"}}}};
+    {{"Input", {"trace", "group"}}, {"Page", {"out", "svg_dir", "overwrite", "title", "target"}}}};
 
 std::vector<std::string> Traces() {
   if (absl::GetFlag(FLAGS_trace).empty()) return {};
   return {absl::GetFlag(FLAGS_trace)};
+}
+
+std::string SvgPath(const std::string& folder, tools::LossAxis axis) {
+  return absl::StrCat(folder, "/loss_", Name(axis), ".svg");
+}
+
+constexpr tools::LossAxis kAxes[] = {tools::LossAxis::kStep, tools::LossAxis::kTokens,
+                                     tools::LossAxis::kTime};
+
+absl::Status CheckOutputs(const std::string& out, const std::string& svg_dir) {
+  std::vector<tools::OutputFile> files = {{"out", out}};
+  std::error_code error;
+  if (!svg_dir.empty() && std::filesystem::is_directory(svg_dir, error)) {
+    for (const tools::LossAxis axis : kAxes) files.push_back({"svg_dir", SvgPath(svg_dir, axis)});
+  }
+  return tools::CheckOutputFiles(files, absl::GetFlag(FLAGS_overwrite));
 }
 
 // An axis of which no file says anything gives no chart.
@@ -53,10 +73,9 @@ absl::Status WriteSvgs(const std::vector<tools::TrainingRun>& runs, const std::s
   };
   if (const absl::Status made = tools::CreateFolders(folder); !made.ok()) return failed(made);
   bool any = false;
-  for (const tools::LossAxis axis :
-       {tools::LossAxis::kStep, tools::LossAxis::kTokens, tools::LossAxis::kTime}) {
+  for (const tools::LossAxis axis : kAxes) {
     const tools::LossSvg drawn = tools::DrawLosses(runs, axis);
-    const std::string path = absl::StrCat(folder, "/loss_", Name(axis), ".svg");
+    const std::string path = SvgPath(folder, axis);
     if (!drawn.lacking.empty()) {
       std::fprintf(stderr, "report: %s: without %s, which say no validation loss or no %s\n",
                    path.c_str(), absl::StrJoin(drawn.lacking, ", ").c_str(), Name(axis));
@@ -79,6 +98,8 @@ absl::Status Run(const std::vector<std::string>& arguments) {
   }
   const std::string out = absl::GetFlag(FLAGS_out);
   if (out.empty()) return absl::InvalidArgumentError("--out is empty; give the file to write");
+  const std::string svg_dir = absl::GetFlag(FLAGS_svg_dir);
+  ABSL_RETURN_IF_ERROR(CheckOutputs(out, svg_dir));
   ABSL_ASSIGN_OR_RETURN(const tools::Inputs inputs,
                         tools::ReadInputs(arguments, Traces(), absl::GetFlag(FLAGS_group)));
   for (const std::string& note : tools::InputNotes(inputs)) {
@@ -90,7 +111,6 @@ absl::Status Run(const std::vector<std::string>& arguments) {
   }
   std::printf("%s: %zu runs, %zu traces, %zu kB\n", out.c_str(), inputs.runs.size(),
               inputs.traces.size(), (page.size() + 999) / 1000);
-  const std::string svg_dir = absl::GetFlag(FLAGS_svg_dir);
   return svg_dir.empty() ? absl::OkStatus() : WriteSvgs(inputs.runs, svg_dir);
 }
 

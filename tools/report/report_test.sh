@@ -35,21 +35,30 @@ expect 0 "report.html: 2 runs, 0 traces" one.log two.log
 grep -q 'one' report.html || fail "no run in the page"
 expect 0 "other.html: 2 runs" --out=other.html 'g:*o.log' one.log --title='A <b>'
 grep -qF '<title>A &lt;b&gt;</title>' other.html || fail "no title"
-expect 0 "report: cut: ends at step 3 of 9" cut.log
+expect 0 "report: cut: ends at step 3 of 9" --overwrite cut.log
 grep -qF 'cut: ends at step 3 of 9' report.html || fail "the page does not tell of the cut"
 
-expect 0 "svgs/loss_time.svg: " --svg_dir=svgs a:one.log a:two.log
-expect 0 "loss_tokens.svg: without one, two" --svg_dir=svgs a:one.log a:two.log
+expect 0 "svgs/loss_time.svg: " --overwrite --svg_dir=svgs a:one.log a:two.log
+expect 0 "loss_tokens.svg: without one, two" --overwrite --svg_dir=svgs a:one.log a:two.log
 [[ ! -e svgs/loss_tokens.svg ]] || fail "a chart against tokens that no file tells"
 grep -qF '>a (2)</text>' svgs/loss_step.svg || fail "no group in the chart"
-expect 1 "--svg_dir=none: no run has a validation loss" --svg_dir=none cut.log
-expect 1 "--svg_dir=one.log" --svg_dir=one.log one.log
+expect 1 "--svg_dir=none: no run has a validation loss" --overwrite --svg_dir=none cut.log
+expect 1 "--svg_dir=one.log" --overwrite --svg_dir=one.log one.log
 
-expect 1 "nothing to report"
-expect 1 "\"none.log\": no such file" none.log
-expect 1 "empty.log: the file is empty" empty.log
-expect 1 "prose.txt: neither a printed log" prose.txt
-expect 1 "one.log: given twice" one.log one.log
+# Case F2: what is there is not written over unless told to, whatever it is.
+before="$(cat one.log report.html svgs/*.svg | cksum)"
+expect 1 "--out=report.html: exists; give another name, or --overwrite to replace it" one.log
+expect 1 "--out=one.log: exists" --out=one.log one.log
+expect 1 "--svg_dir=svgs/loss_step.svg: exists" --out=new.html --svg_dir=svgs one.log
+expect 1 "--out=svgs: is a folder" --overwrite --out=svgs one.log
+[[ ! -e new.html ]] || fail "a page was written beside charts that were not"
+[[ "$(cat one.log report.html svgs/*.svg | cksum)" == "$before" ]] || fail "written over"
+
+expect 1 "nothing to report" --overwrite
+expect 1 "\"none.log\": no such file" --overwrite none.log
+expect 1 "empty.log: the file is empty" --overwrite empty.log
+expect 1 "prose.txt: neither a printed log" --overwrite prose.txt
+expect 1 "one.log: given twice" --overwrite one.log one.log
 expect 1 "--target=-1" --target=-1 one.log
 expect 1 "nowhere" --out=nowhere/report.html one.log
 expect 1 "titel" --titel=x one.log
