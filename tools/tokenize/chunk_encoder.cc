@@ -5,7 +5,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "third_party/absl_compat/status_macros.h"
 #include "tools/tokenize/json_line.h"
 #include "tools/tokenize/utf8.h"
@@ -13,10 +15,20 @@
 namespace tools {
 namespace {
 
+constexpr absl::string_view kByteOrderMark = "\xEF\xBB\xBF";
+constexpr absl::string_view kEndOfText = "<|endoftext|>";
+
 void BeginDocument(bool empty, EncodedChunk* encoded) {
   encoded->tokens.push_back(data::Bpe::kEndOfText);
   ++encoded->documents;
   encoded->empty_documents += empty;
+}
+
+void CountMarks(absl::string_view text, EncodedChunk* encoded) {
+  for (size_t at = text.find(kEndOfText); at != absl::string_view::npos;
+       at = text.find(kEndOfText, at + kEndOfText.size())) {
+    ++encoded->written_marks;
+  }
 }
 
 }  // namespace
@@ -44,6 +56,7 @@ absl::Status ChunkEncoder::EncodePart(absl::string_view text, int64_t offset,
                                       EncodedChunk* encoded) {
   const int64_t before = encoded->malformed;
   ABSL_RETURN_IF_ERROR(Check(text, offset, encoded));
+  CountMarks(text, encoded);
   if (encoded->malformed == before) {
     encoder_.Append(text, &encoded->tokens);
   } else {
@@ -60,6 +73,10 @@ absl::Status ChunkEncoder::EncodeLine(absl::string_view line, int64_t offset,
                                                    " bytes, more than ", options_.max_line_bytes,
                                                    "; if that is meant, raise --max_line_mib"));
   }
+  if (absl::StartsWith(line, kByteOrderMark)) {
+    return absl::InvalidArgumentError(
+        "the line begins with a byte order mark (EF BB BF), which only a file may; take it out");
+  }
   const int64_t before = encoded->malformed;
   ABSL_RETURN_IF_ERROR(Check(line, offset, encoded));
   ABSL_ASSIGN_OR_RETURN(const std::string text,
@@ -67,6 +84,7 @@ absl::Status ChunkEncoder::EncodeLine(absl::string_view line, int64_t offset,
                             ? StringField(line, options_.field)
                             : StringField(ReplaceMalformed(line), options_.field));
   BeginDocument(text.empty(), encoded);
+  CountMarks(text, encoded);
   encoder_.Append(text, &encoded->tokens);
   return absl::OkStatus();
 }
@@ -75,12 +93,15 @@ void ChunkEncoder::EncodeLines(const Chunk& chunk, EncodedChunk* encoded) {
   const absl::string_view bytes = chunk.bytes;
   for (size_t begin = 0; begin < bytes.size();) {
     const size_t end = std::min(bytes.find('\n', begin), bytes.size());
-    const absl::string_view line = bytes.substr(begin, end - begin);
+    absl::string_view line = bytes.substr(begin, end - begin);
     ++encoded->lines;
+    // One at the input's beginning belongs to no line.
+    if (chunk.offset == 0 && begin == 0) absl::ConsumePrefix(&line, kByteOrderMark);
     if (absl::StripAsciiWhitespace(line).empty()) {
       ++encoded->blank_lines;
     } else {
-      encoded->status = EncodeLine(line, chunk.offset + static_cast<int64_t>(begin), encoded);
+      const int64_t offset = chunk.offset + (line.data() - bytes.data());
+      encoded->status = EncodeLine(line, offset, encoded);
       if (!encoded->status.ok()) {
         encoded->error_line = encoded->lines;
         return;

@@ -27,6 +27,7 @@ struct EncodedChunk {
   int64_t lines = 0, blank_lines = 0;  // of JSONL
   int64_t malformed = 0;               // sequences that were replaced (utf8.h)
   int64_t first_malformed = 0;         // the first one's position in the input
+  int64_t written_marks = 0;  // "<|endoftext|>" in the texts; one that a chunk cuts is missed
   // Where it ended early: what is wrong, and in which line of the chunk (from 1; 0: the message
   // says where).
   absl::Status status;

@@ -14,7 +14,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/escaping.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "data/bpe/bpe.h"
 #include "kernels/usable_cpus.h"
@@ -27,8 +26,10 @@
 ABSL_FLAG(std::string, merges, "",
           "GPT-2's vocabulary: vocab.bpe (also called merges.txt) or gpt2.tiktoken. Default: "
           "data/gpt2/merges.txt under $DATA_PATH or here, where fetch_fineweb --vocab puts it.");
-ABSL_FLAG(std::string, format, "auto",
-          "text, jsonl, or auto: jsonl for names that end in .jsonl or .ndjson, else text.");
+ABSL_FLAG(
+    std::string, format, "auto",
+    "text, jsonl, or auto: jsonl for names that end in .jsonl or .ndjson, else text, and then "
+    "what begins as JSON is refused.");
 ABSL_FLAG(std::string, field, "text", "The field of JSONL's objects that has the text.");
 ABSL_FLAG(
     std::string, split_on, "",
@@ -53,16 +54,13 @@ namespace {
 
 constexpr int kMaxThreads = 1024;
 
-absl::StatusOr<tools::TextFormat> FormatOf(const std::string& path) {
+absl::StatusOr<tools::Input> InputOf(const std::string& path) {
   const std::string format = absl::GetFlag(FLAGS_format);
-  if (format == "text") return tools::TextFormat::kText;
-  if (format == "jsonl") return tools::TextFormat::kJsonLines;
-  if (format != "auto") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--format=", format, ": must be text, jsonl or auto"));
-  }
-  const bool json = absl::EndsWith(path, ".jsonl") || absl::EndsWith(path, ".ndjson");
-  return json ? tools::TextFormat::kJsonLines : tools::TextFormat::kText;
+  if (format == "text") return tools::Input{path, tools::TextFormat::kText};
+  if (format == "jsonl") return tools::Input{path, tools::TextFormat::kJsonLines};
+  if (format == "auto") return tools::Input{path, tools::FormatOfName(path), false};
+  return absl::InvalidArgumentError(
+      absl::StrCat("--format=", format, ": must be text, jsonl or auto"));
 }
 
 absl::StatusOr<tools::TokenizeConfig> ConfigFromFlags(const std::vector<std::string>& paths) {
@@ -72,8 +70,8 @@ absl::StatusOr<tools::TokenizeConfig> ConfigFromFlags(const std::vector<std::str
   }
   tools::TokenizeConfig config;
   for (const std::string& path : paths) {
-    ABSL_ASSIGN_OR_RETURN(const tools::TextFormat format, FormatOf(path));
-    config.inputs.push_back({path, format});
+    ABSL_ASSIGN_OR_RETURN(tools::Input input, InputOf(path));
+    config.inputs.push_back(std::move(input));
   }
   if (std::count(paths.begin(), paths.end(), "-") > 1) {
     return absl::InvalidArgumentError("-: standard input can be read once only");

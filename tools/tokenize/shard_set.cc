@@ -124,10 +124,13 @@ absl::Status ShardSet::Publish() {
   }
   if (has_val() && shards_.size() == 1) {
     const int64_t tokens = shards_.front()->tokens();
+    const std::string tenth =
+        tokens > 1
+            ? absl::StrCat("--val_tokens=", std::max<int64_t>(tokens / 10, 1), " for a tenth, or ")
+            : "";
     return absl::FailedPreconditionError(absl::StrCat(
         "all ", tokens, " tokens fit into the validation shard (--val_tokens=", options_.val_tokens,
-        "), and none are left to train on; give --val_tokens=", std::max<int64_t>(tokens / 10, 1),
-        " for a tenth, or --val_tokens=0 for no validation"));
+        "), and none are left to train on; give ", tenth, "--val_tokens=0 for no validation"));
   }
   ABSL_RETURN_IF_ERROR(shards_.back()->Close());
   if (!options_.overwrite) ABSL_RETURN_IF_ERROR(CheckNothingExists());

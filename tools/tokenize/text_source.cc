@@ -10,8 +10,10 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "data/bpe/pretokenizer.h"
 #include "third_party/absl_compat/status_macros.h"
 #include "tools/trainer/interrupt.h"
@@ -33,25 +35,132 @@ absl::StatusOr<int> Open(const std::string& path) {
   return absl::InvalidArgumentError(message);
 }
 
-// What a file is that is no text, by its first bytes, and what to do with it.
+// What a file is that is no text, by its first bytes, and what to do with it: a command that writes
+// its text, or advice.
 struct NoText {
-  absl::string_view begin, what;
+  absl::string_view begin, what, command, advice;
 };
 constexpr NoText kNoTexts[] = {
-    {"\x1F\x8B", "compressed by gzip; unpack it: gzip -dc FILE | tokenize -"},
-    {"\x28\xB5\x2F\xFD", "compressed by zstd; unpack it: zstd -dc FILE | tokenize -"},
-    {"BZh", "compressed by bzip2; unpack it: bzip2 -dc FILE | tokenize -"},
+    {"\x1F\x8B", "compressed by gzip", "gzip -dc", ""},
+    {"\x28\xB5\x2F\xFD", "compressed by zstd", "zstd -dc", ""},
+    {"BZh", "compressed by bzip2", "bzip2 -dc", ""},
     {"\xFD"
      "7zXZ",
-     "compressed by xz; unpack it: xz -dc FILE | tokenize -"},
-    {"PK\x03\x04", "a zip archive; unpack it"},
-    {"PAR1", "a Parquet file; write its text as JSONL first"},
-    {"\xFF\xFE", "UTF-16; recode it: iconv -f UTF-16 -t UTF-8 FILE | tokenize -"},
-    {"\xFE\xFF", "UTF-16; recode it: iconv -f UTF-16 -t UTF-8 FILE | tokenize -"},
-    {"\x88\xD8\x34\x01", "a token shard already"},
+     "compressed by xz", "xz -dc", ""},
+    {"PK\x03\x04", "a zip archive", "unzip -p", ""},
+    {"PAR1", "a Parquet file", "", "write its text as JSONL first"},
+    {"ARROW1", "an Arrow file", "", "write its text as JSONL first"},
+    {"%PDF-", "a PDF", "", "extract its text first"},
+    {"\xFF\xFE", "UTF-16", "iconv -f UTF-16 -t UTF-8", ""},
+    {"\xFE\xFF", "UTF-16", "iconv -f UTF-16 -t UTF-8", ""},
+    {"\x88\xD8\x34\x01", "a token shard already", "", "train on it as it is"},
+    {"\x01\x34\xD8\x88", "a token shard in big-endian byte order", "",
+     "shards are little-endian: write it again"},
 };
 
+constexpr absl::string_view kByteOrderMark = "\xEF\xBB\xBF";
+constexpr size_t kBeginningBytes = 4096;  // what is looked at of an input
+
+bool NamesJsonLines(absl::string_view path) {
+  const std::string name = absl::AsciiStrToLower(path);
+  return absl::StrContains(name, ".jsonl") || absl::StrContains(name, ".ndjson");
+}
+
+// "PROGRAM PATH | tokenize -", which reads as JSONL what its name says to be.
+std::string Piped(absl::string_view program, const Input& input) {
+  const bool json = input.format == TextFormat::kJsonLines || NamesJsonLines(input.path);
+  return absl::StrCat(program, " ", input.path == kStandardInput ? "" : input.path + " ",
+                      "| tokenize ", json ? "--format=jsonl " : "", "-");
+}
+
+// Takes `token` off the front, and white space before it; false if it is not there.
+bool Take(absl::string_view token, absl::string_view* text) {
+  *text = absl::StripLeadingAsciiWhitespace(*text);
+  return absl::ConsumePrefix(text, token);
+}
+
+// Text that begins as {"..., {}, [{"... or ["... is taken for JSON.
+absl::Status RefuseJson(const Input& input, absl::string_view begin) {
+  absl::ConsumePrefix(&begin, kByteOrderMark);
+  const absl::string_view first_line =
+      absl::StripAsciiWhitespace(absl::StripLeadingAsciiWhitespace(begin).substr(
+          0, absl::StripLeadingAsciiWhitespace(begin).find('\n')));
+  const bool list = Take("[", &begin);
+  const bool object = Take("{", &begin);
+  if (!list && !object) return absl::OkStatus();
+  const bool key = Take("\"", &begin);
+  if (!key && !(object && Take("}", &begin))) return absl::OkStatus();
+  constexpr char kElse[] = "; --format=text if the JSON itself is to be the text";
+  if (list) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(input.path, ": is a list in JSON; write an object a line: jq -c '.[]' ",
+                     input.path, " | tokenize --format=jsonl -", kElse));
+  }
+  if (!absl::EndsWith(first_line, "}") && absl::StrContains(begin, '\n')) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        input.path, ": is JSON whose objects take several lines; write one a line: jq -c . ",
+        input.path, " | tokenize --format=jsonl -", kElse));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(input.path,
+                   ": begins as lines of JSON, and its name does not end in .jsonl; give "
+                   "--format=jsonl, for all inputs, or that name, to take --field of each line",
+                   kElse));
+}
+
+// `begin`: the first bytes of the input, kBeginningBytes or all it has.
+absl::Status CheckBeginning(const Input& input, absl::string_view begin) {
+  begin = begin.substr(0, kBeginningBytes);
+  for (const NoText& no_text : kNoTexts) {
+    if (!absl::StartsWith(begin, no_text.begin)) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        input.path, ": is ", no_text.what, "; ",
+        no_text.command.empty() ? std::string(no_text.advice) : Piped(no_text.command, input)));
+  }
+  if (input.format != TextFormat::kText || input.format_given) return absl::OkStatus();
+  if (const size_t zero = begin.find('\0'); zero != absl::string_view::npos) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(input.path, ": byte ", zero,
+                     " is zero: it is no text, or UTF-16 without a byte order mark (",
+                     Piped("iconv -f UTF-16LE -t UTF-8", input),
+                     "); --format=text if it is to be taken as it is"));
+  }
+  return RefuseJson(input, begin);
+}
+
+// The first bytes of a regular file.
+absl::StatusOr<std::string> ReadBeginning(const std::string& path, int fd) {
+  std::string begin(kBeginningBytes, '\0');
+  const ssize_t got = pread(fd, begin.data(), begin.size(), 0);
+  if (got < 0) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": cannot read: ", ErrorText(errno)));
+  }
+  begin.resize(static_cast<size_t>(got));
+  return begin;
+}
+
+absl::Status CheckInput(const Input& input, int fd) {
+  struct stat info = {};
+  if (fstat(fd, &info) != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(input.path, ": ", ErrorText(errno)));
+  }
+  if (S_ISDIR(info.st_mode)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(input.path, ": is a folder; give the files in it, as ", input.path,
+                     input.path.back() == '/' ? "" : "/", "*.txt"));
+  }
+  if (!S_ISREG(info.st_mode)) return absl::OkStatus();
+  ABSL_ASSIGN_OR_RETURN(const std::string begin, ReadBeginning(input.path, fd));
+  return CheckBeginning(input, begin);
+}
+
 }  // namespace
+
+TextFormat FormatOfName(absl::string_view path) {
+  const std::string name = absl::AsciiStrToLower(path);
+  const bool json = absl::EndsWith(name, ".jsonl") || absl::EndsWith(name, ".ndjson");
+  return json ? TextFormat::kJsonLines : TextFormat::kText;
+}
 
 TextSource::TextSource(std::vector<Input> inputs, TextSourceOptions options)
     : inputs_(std::move(inputs)), options_(std::move(options)) {}
@@ -63,14 +172,9 @@ TextSource::~TextSource() {
 absl::Status TextSource::CheckInputs() const {
   for (const Input& input : inputs_) {
     ABSL_ASSIGN_OR_RETURN(const int fd, Open(input.path));
-    struct stat info = {};
-    const bool is_folder = fstat(fd, &info) == 0 && S_ISDIR(info.st_mode);
+    const absl::Status checked = fd == STDIN_FILENO ? absl::OkStatus() : CheckInput(input, fd);
     if (fd != STDIN_FILENO) close(fd);
-    if (is_folder) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(input.path, ": is a folder; give the files in it, as ", input.path,
-                       input.path.back() == '/' ? "" : "/", "*.txt"));
-    }
+    ABSL_RETURN_IF_ERROR(checked);
   }
   return absl::OkStatus();
 }
@@ -95,7 +199,7 @@ absl::Status TextSource::OpenNext() {
   new_document_ = true;
   any_document_ = false;
   ABSL_RETURN_IF_ERROR(ReadMore());
-  return CheckBeginning();
+  return CheckBeginning(inputs_[input_], pending_);
 }
 
 // Up to another chunk_bytes, or to the input's end.
@@ -118,15 +222,6 @@ absl::Status TextSource::ReadMore() {
     size += got;
   }
   pending_.resize(size);
-  return absl::OkStatus();
-}
-
-absl::Status TextSource::CheckBeginning() const {
-  for (const NoText& no_text : kNoTexts) {
-    if (absl::StartsWith(pending_, no_text.begin)) {
-      return absl::InvalidArgumentError(absl::StrCat(path(), ": is ", no_text.what));
-    }
-  }
   return absl::OkStatus();
 }
 

@@ -18,7 +18,13 @@ enum class TextFormat { kText, kJsonLines };
 struct Input {
   std::string path;  // "-": standard input
   TextFormat format;
+  // Whether the user said the format. If not, text that begins as JSON or holds zero bytes is
+  // refused: it would become training text with all its syntax.
+  bool format_given = true;
 };
+
+// What the name says, whatever its case: lines of JSON if it ends in .jsonl or .ndjson, else text.
+TextFormat FormatOfName(absl::string_view path);
 
 struct TextSourceOptions {
   // Text files: documents are what stands between these strings, which belong to none; a file
@@ -52,13 +58,15 @@ class TextSource {
   TextSource& operator=(const TextSource&) = delete;
   ~TextSource();
 
-  // OK if each input is a file that can be opened; to be called before a long run.
+  // OK if each input is a file that can be opened and does not begin as what Next() refuses; to be
+  // called before a long run. Of what is no regular file the beginning is not read.
   absl::Status CheckInputs() const;
 
   // The next chunk; false at the end of the last input. A document's text is cut only where the
   // pieces of GPT-2's pre-tokenizer end, between two well-formed characters. NotFound,
-  // InvalidArgument: an input that cannot be read, is compressed or no UTF-8 at all (UTF-16), or
-  // has too long a line. Cancelled: interrupted (tools/trainer/interrupt.h).
+  // InvalidArgument: an input that cannot be read, is compressed or no UTF-8 at all (UTF-16), has
+  // too long a line, or is no text as far as Input::format_given tells. Cancelled: interrupted
+  // (tools/trainer/interrupt.h).
   absl::StatusOr<bool> Next(Chunk* chunk);
 
   // The sum of the sizes of all inputs; -1 if one is not a regular file.
@@ -67,7 +75,6 @@ class TextSource {
  private:
   absl::Status OpenNext();
   absl::Status ReadMore();
-  absl::Status CheckBeginning() const;
   absl::Status TooLong() const;
   absl::StatusOr<size_t> CutLines();
   absl::StatusOr<size_t> CutText(std::vector<Chunk::Part>* parts);

@@ -153,6 +153,83 @@ TEST(TextSource, NamesFilesThatAreNoText) {
   EXPECT_NE(error("\x88\xD8\x34\x01").find("a token shard already"), std::string::npos);
 }
 
+// What a source says of a file whose format was not given.
+std::string GuessedError(const std::string& name, const std::string& contents) {
+  const std::string path = WriteFile(name, contents);
+  const Input input = {path, FormatOfName(path), /*format_given=*/false};
+  const absl::Status before = TextSource({input}, {}).CheckInputs();
+  const Read read = ReadAll({input}, {});
+  EXPECT_EQ(read.status, before);
+  EXPECT_EQ(ReadAll({{path, FormatOfName(path)}}, {}).status.ok(), true) << "format_given";
+  return std::string(before.message());
+}
+
+TEST(TextSource, K2_04_JsonUnderAnotherNameIsRefusedUnlessTheFormatIsGiven) {
+  const std::string line = "{\"text\": \"a b\"}\n";
+  for (const char* name : {"pages.json", "pages.jsonl.txt", "pages", "pages.txt"}) {
+    for (const std::string& contents :
+         {line + line, "\xEF\xBB\xBF" + line, "\n  " + line, line.substr(0, line.size() - 1),
+          std::string("{}\n"), "{ \"id\": 1, \"text\": \"" + std::string(9000, 'x') + "\"}\n"}) {
+      const std::string error = GuessedError(name, contents);
+      EXPECT_NE(error.find(std::string("/") + name + ": begins as lines of JSON"),
+                std::string::npos)
+          << error;
+      EXPECT_NE(error.find("--format=jsonl"), std::string::npos) << error;
+      EXPECT_NE(error.find("--format=text"), std::string::npos) << error;
+    }
+  }
+  const std::string list = GuessedError("pages.json", "[\n " + line + "]\n");
+  EXPECT_NE(list.find("pages.json: is a list in JSON"), std::string::npos) << list;
+  EXPECT_NE(list.find("jq -c '.[]' "), std::string::npos) << list;
+  EXPECT_NE(GuessedError("words.json", "[\"a\", \"b\"]").find("is a list"), std::string::npos);
+  const std::string several = GuessedError("pages.json", "{\n  \"text\": \"a\"\n}\n");
+  EXPECT_NE(several.find("objects take several lines"), std::string::npos) << several;
+  EXPECT_NE(several.find("jq -c . "), std::string::npos) << several;
+}
+
+TEST(TextSource, K2_04_TextThatIsNoJsonStaysText) {
+  for (const char* text : {"", " ", "{", "[", "{x}", "{{\"a\"}}", "[[link]] and text", "[1, 2]",
+                           "\"{\"", "text {\"a\": 1}", "{ a \"b\" }", "[x] {\"y\"}"}) {
+    EXPECT_EQ(GuessedError("story.txt", text), "") << text;
+  }
+}
+
+TEST(TextSource, K2_04_NamesInAnyCase) {
+  for (const char* name : {"a.jsonl", "a.JSONL", "a.JsonL", "a.ndjson", "dir.txt/A.NDJSON"}) {
+    EXPECT_EQ(FormatOfName(name), TextFormat::kJsonLines) << name;
+  }
+  for (const char* name : {"a.json", "a.jsonl.txt", "jsonl", "-", "a.txt"}) {
+    EXPECT_EQ(FormatOfName(name), TextFormat::kText) << name;
+  }
+}
+
+TEST(TextSource, K2_04_ZeroBytesAreNoText) {
+  const std::string error = GuessedError("wide.txt", std::string("a\0b\0", 4));
+  EXPECT_NE(error.find("wide.txt: byte 1 is zero"), std::string::npos) << error;
+  EXPECT_NE(error.find("iconv -f UTF-16LE"), std::string::npos) << error;
+}
+
+// Who follows the advice gets the format that the name promises.
+TEST(TextSource, K2_24_TheAdviceForCompressedFilesIsACommandForThem) {
+  const auto error = [](const std::string& name, const std::string& begin) {
+    const std::string path = WriteFile(name, begin);
+    const absl::Status status = TextSource({{path, FormatOfName(path), false}}, {}).CheckInputs();
+    return std::string(status.message());
+  };
+  EXPECT_NE(error("pages.jsonl.gz", "\x1F\x8B").find("pages.jsonl.gz | tokenize --format=jsonl -"),
+            std::string::npos);
+  EXPECT_NE(error("book.txt.zst", "\x28\xB5\x2F\xFD").find("book.txt.zst | tokenize -"),
+            std::string::npos);
+  EXPECT_NE(error("pages.jsonl", "\xFF\xFE").find("pages.jsonl | tokenize --format=jsonl -"),
+            std::string::npos);
+}
+
+TEST(TextSource, D13_ABigEndianShardIsNamedAsSuch) {
+  const Read read = ReadText("\x01\x34\xD8\x88rest", "", 8);
+  EXPECT_NE(read.status.message().find("a token shard in big-endian byte order"), std::string::npos)
+      << read.status;
+}
+
 TEST(TextSource, ChecksInputsBeforehand) {
   const auto check = [](const std::string& path) {
     return TextSource({{path, TextFormat::kText}}, {}).CheckInputs();

@@ -45,6 +45,7 @@ class Collector {
     summary_.documents += encoded.documents;
     summary_.empty_documents += encoded.empty_documents;
     summary_.blank_lines += encoded.blank_lines;
+    summary_.written_marks += encoded.written_marks;
     summary_.malformed += encoded.malformed;
     summary_.seconds = std::chrono::duration<double>(Clock::now() - start_).count();
     return absl::OkStatus();
@@ -151,6 +152,11 @@ std::string NotesText(const TokenizeSummary& summary) {
   }
   if (summary.blank_lines > 0) {
     absl::StrAppend(&text, "blank lines of JSONL: ", summary.blank_lines, "; passed over\n");
+  }
+  if (summary.written_marks > 0) {
+    absl::StrAppend(&text, "<|endoftext|> in the texts: ", summary.written_marks,
+                    " times; it is text there, not the token that ends documents "
+                    "(--split_on='<|endoftext|>' splits text files at it)\n");
   }
   for (const std::string& path : summary.removed) {
     absl::StrAppend(&text, "removed, of an older run: ", path, "\n");

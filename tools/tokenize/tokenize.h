@@ -28,6 +28,7 @@ struct TokenizeSummary {
   int64_t tokens = 0;
   int64_t documents = 0, empty_documents = 0;
   int64_t blank_lines = 0;
+  int64_t written_marks = 0;  // at least
   int64_t malformed = 0;
   std::string first_malformed;  // "FILE: byte 17"
   double seconds = 0;

@@ -88,11 +88,39 @@ TEST(Tokenize, TextJsonAndSeparators) {
   EXPECT_EQ(TokensOf(config), Expected({"x"}));
 }
 
+TEST(Tokenize, K2_03_JsonlThatBeginsWithAByteOrderMark) {
+  const std::string mark = "\xEF\xBB\xBF", line = "{\"text\": \"one\"}\n";
+  EXPECT_EQ(TokensOf(Config({Lines(mark + line + line)})), Expected({"one", "one"}));
+  EXPECT_EQ(TokensOf(Config({Lines(mark + line), Lines(mark + line)})), Expected({"one", "one"}));
+  EXPECT_EQ(Summarise(Config({Lines(mark + "\n" + line)}))->blank_lines, 1);
+  // Positions are still the file's.
+  TokenizeConfig config = Config({Lines(mark + "{\"text\": \"a\xFF\"}\n")});
+  config.encode.replace_malformed = false;
+  EXPECT_NE(ErrorOf(config).find("a.jsonl:1: byte 14: 0xff"), std::string::npos);
+  // Files put together, each with its mark: named, with the line.
+  for (const int64_t chunk_bytes : {1, 20, 1000}) {
+    config = Config({Lines(mark + line + mark + line)});
+    config.source.chunk_bytes = chunk_bytes;
+    EXPECT_NE(ErrorOf(config).find("a.jsonl:2: the line begins with a byte order mark"),
+              std::string::npos);
+  }
+}
+
 // The text's own end-of-text is text, as for tiktoken's encode_ordinary.
 TEST(Tokenize, SpecialTokensAreText) {
   const Tokens tokens = TokensOf(Config({Text("a<|endoftext|>b")}));
   EXPECT_EQ(tokens, Expected({"a<|endoftext|>b"}));
   EXPECT_EQ(std::count(tokens.begin(), tokens.end(), kEot), 1);
+}
+
+TEST(Tokenize, K2_18_AWrittenEndOfTextIsNoted) {
+  const std::string note = "<|endoftext|> in the texts: 3 times; it is text there";
+  TokenizeConfig config =
+      Config({Text("a<|endoftext|>b<|endoftext|>"), Lines("{\"text\": \"<|endoftext|>\"}\n")});
+  EXPECT_NE(NotesText(*Summarise(config)).find(note), std::string::npos);
+  config = Config({Text("a<|endoftext|>b")});
+  config.source.split_on = "<|endoftext|>";
+  EXPECT_EQ(NotesText(*Summarise(config)), "");
 }
 
 TEST(Tokenize, MalformedUtf8) {

@@ -70,6 +70,25 @@ prints "2 documents"
 printf 'hello world\n--\n world' | run 0 --val_tokens=0 --split_on='\n--\n' -
 tokens "$out/tokens_train_000001.bin" 50256 31373 995 50256 995
 
+# Cases K2-04 and K2-03: JSON lines under another name never become text in silence.
+cp "$folder/b.jsonl" "$folder/b.json"
+cp "$folder/b.jsonl" "$folder/c.JSONL"
+run 1 --val_tokens=0 "$folder/a.txt" "$folder/b.json"
+says "b.json: begins as lines of JSON"
+says "--format=jsonl"
+none "JSON under another name"
+run 1 --val_tokens=0 - <"$folder/b.jsonl"
+says "-: begins as lines of JSON"
+run 0 --val_tokens=0 --format=jsonl "$folder/b.json"
+prints "2 documents"
+run 0 --val_tokens=0 "$folder/c.JSONL"
+prints "2 documents"
+run 0 --val_tokens=0 --format=text "$folder/b.json"
+prints "1 documents"
+{ printf '\xef\xbb\xbf'; cat "$folder/b.jsonl"; } >"$folder/mark.jsonl"
+run 0 --val_tokens=0 "$folder/mark.jsonl"
+tokens "$out/tokens_train_000001.bin" 50256 1026 338 257 1332 50256 31373 995
+
 # Bad input is named with its place, and leaves nothing.
 printf '{"text": "x"}\n{"text": 7}\n' >"$folder/bad.jsonl"
 run 1 --val_tokens=0 "$folder/a.txt" "$folder/bad.jsonl"
