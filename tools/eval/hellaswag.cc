@@ -6,6 +6,7 @@
 #include <fstream>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 #include "third_party/absl_compat/check.h"
@@ -86,7 +87,16 @@ absl::StatusOr<std::vector<HellaSwagExample>> ReadHellaSwag(const std::string& p
   }
   std::vector<HellaSwagExample> examples;
   std::string line;
+  int64_t blank = 0;  // the first blank line
   for (int64_t number = 1; std::getline(file, line); ++number) {
+    if (absl::StripAsciiWhitespace(line).empty()) {
+      if (blank == 0) blank = number;
+      continue;
+    }
+    if (blank > 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          path, ": line ", blank, " is no JSON object: it is blank, and not the file's end"));
+    }
     absl::StatusOr<HellaSwagExample> example = ParseLine(line);
     if (!example.ok()) {
       return absl::InvalidArgumentError(
@@ -94,7 +104,7 @@ absl::StatusOr<std::vector<HellaSwagExample>> ReadHellaSwag(const std::string& p
     }
     example->line = number;
     examples.push_back(*std::move(example));
-    if (limit > 0 && number == limit) break;
+    if (limit > 0 && static_cast<int64_t>(examples.size()) == limit) break;
   }
   if (file.bad()) return absl::DataLossError(absl::StrCat(path, ": cannot be read to its end"));
   if (examples.empty()) return absl::InvalidArgumentError(absl::StrCat(path, ": has no lines"));

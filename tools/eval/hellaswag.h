@@ -22,10 +22,11 @@ struct HellaSwagExample {
   int label = 0;  // the right one
 };
 
-// Reads the first `limit` lines, or all for 0, each a JSON object with the fields "ctx" (text),
-// "endings" (4 texts) and "label" (0 to 3, a number or a text); others are not read. NotFound;
+// Reads the first `limit` examples, or all for 0, one a line: a JSON object with the fields "ctx"
+// (text), "endings" (4 texts) and "label" (0 to 3, a number or a text); others are not read. A byte
+// order mark at the beginning and blank lines at the end are passed over. NotFound;
 // InvalidArgument, with file and line, for a line that is no such object or has an empty text, and
-// for a file without lines.
+// for a file without such lines.
 absl::StatusOr<std::vector<HellaSwagExample>> ReadHellaSwag(const std::string& path, int64_t limit);
 
 // Completion style, as build-nanogpt and llm.c have it: the tokens of the context and, apart from

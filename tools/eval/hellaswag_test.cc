@@ -71,6 +71,21 @@ TEST(ReadHellaSwag, SaysWhichLineIsWrongAndHow) {
   EXPECT_EQ(ReadHellaSwag("/no/such.jsonl", 0).status().code(), absl::StatusCode::kNotFound);
 }
 
+TEST(ReadHellaSwag, K2_13_BlankLinesAtTheEndArePassedOver) {
+  const std::string path = testing::TempDir() + "/blank_end.jsonl";
+  const std::string line = R"({"ctx": "a", "endings": ["b", "c", "d", "e"], "label": 1})";
+  for (const char* end : {"\n", "\n\n", "\r\n\r\n", "\n \t\n\n"}) {
+    std::ofstream(path) << "\xEF\xBB\xBF" << line << "\n" << line << end;
+    const auto examples = ReadHellaSwag(path, 0);
+    ASSERT_TRUE(examples.ok()) << examples.status();
+    EXPECT_EQ(examples->size(), 2u);
+    EXPECT_EQ(examples->back().line, 2);
+  }
+  EXPECT_NE(Message(line + "\n\n\n" + line + "\n").find("line 2 is no JSON object: it is blank"),
+            std::string::npos);
+  EXPECT_NE(Message("\n \n").find("has no lines"), std::string::npos);
+}
+
 TEST(Tokenize, EndingsBeginWithASpaceOfTheirOwn) {
   const HellaSwagExample example = {
       .line = 1, .context = "ab", .endings = {"c", "d\xC3\xA9", "e", "f"}, .label = 0};
