@@ -19,6 +19,9 @@ class NanospeedConfig(PretrainedConfig):
     backout_layer       the layer whose weighed output is taken out of the stream before the head;
                         -1: none
     split_attention_banks  with "banks": attention's weights are qk_bank and vo_bank
+    bos_token_id,       one token, end-of-text: it begins a document, ends one, and pads in front;
+    eos_token_id,       a file that lacks the latter two means the first
+    pad_token_id
     nanospeed           what export_hf --import needs to write a checkpoint again
     """
 
@@ -49,6 +52,9 @@ class NanospeedConfig(PretrainedConfig):
         softcap_shift=0.0,
         backout_layer=-1,
         nanospeed=None,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=None,
         **kwargs,
     ):
         self.weight_style = weight_style
@@ -76,3 +82,7 @@ class NanospeedConfig(PretrainedConfig):
         self.nanospeed = nanospeed
         kwargs.setdefault("tie_word_embeddings", False)
         super().__init__(**kwargs)
+        # transformers 5 sets none of them where the file has none.
+        self.bos_token_id = bos_token_id
+        self.eos_token_id = bos_token_id if eos_token_id is None else eos_token_id
+        self.pad_token_id = self.eos_token_id if pad_token_id is None else pad_token_id

@@ -131,6 +131,21 @@ TEST_P(EveryRecord, ConfigIsTheModels) {
   EXPECT_EQ(generation["suppress_tokens"].front(), 257);
 }
 
+TEST_P(EveryRecord, K2_09_NamesBeginningEndAndPadding) {
+  const Exported exported(GetParam());
+  const json generation = json::parse(exported.Text("generation_config.json"));
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
+    EXPECT_EQ(exported.Config()[key], 256) << key;
+    EXPECT_EQ(generation[key], 256) << key;
+    EXPECT_NE(std::string(kConfigurationFile).find(std::string("self.") + key + " = "),
+              std::string::npos);
+  }
+  const json tokenizer = json::parse(exported.Text("tokenizer_config.json"));
+  for (const char* key : {"bos_token", "eos_token", "pad_token"}) {
+    EXPECT_EQ(tokenizer[key], "<|endoftext|>") << key;
+  }
+}
+
 // Windows in the middle of each demo's run, in tokens: 7 blocks of 16, or the growing window.
 TEST(Export, Windows) {
   struct Case {
@@ -293,6 +308,49 @@ TEST(Import, SaysWhatIsWrong) {
   ExpectRefused(exported.Import().status(), {"several files", "max_shard_size"});
   fs::remove_all(exported.folder);
   EXPECT_EQ(exported.Import().status().code(), absl::StatusCode::kNotFound);
+}
+
+// The file's bytes with the header's text changed.
+void ChangeHeader(const std::string& path, const std::string& from, const std::string& to) {
+  std::string file = *ReadFile(path);
+  const size_t at = file.find(from);
+  ASSERT_NE(at, std::string::npos) << from;
+  file.replace(at, from.size(), to);
+  ASSERT_EQ(from.size(), to.size());
+  ASSERT_TRUE(WriteFileAtomically(path, {file}).ok());
+}
+
+TEST(Import, K2_10_OverlappingTensorsAreRefused) {
+  const Exported exported("record7");
+  const std::string path = exported.folder + "/model.safetensors";
+  const json first = [&] {
+    const std::string file = *ReadFile(path);
+    uint64_t length = 0;
+    std::memcpy(&length, file.data(), sizeof(length));
+    return json::parse(file.substr(sizeof(length), length));
+  }();
+  // The bytes of one tensor for another of the same size: a hole, and two names on the same bytes.
+  std::string name, other;
+  for (const auto& [a, one] : first.items()) {
+    for (const auto& [b, two] : first.items()) {
+      if (a >= b || a == "__metadata__" || b == "__metadata__" || one["shape"] != two["shape"] ||
+          one["data_offsets"].dump().size() != two["data_offsets"].dump().size()) {
+        continue;
+      }
+      name = a;
+      other = b;
+    }
+  }
+  ASSERT_FALSE(name.empty());
+  const std::string wanted = first[name]["data_offsets"].dump();
+  ChangeHeader(path, first[other]["data_offsets"].dump(), wanted);
+  for (const absl::Status& status :
+       {exported.Import().status(),
+        LoadSavedModel(exported.folder, kernels::CpuBackend(), *kernels::MakeCpuQueue(1))
+            .status()}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+    EXPECT_NE(std::string(status.message()).find(path + ": tensor "), std::string::npos) << status;
+  }
 }
 
 TEST(Tokenizer, OfBytes) {

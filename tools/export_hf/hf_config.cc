@@ -105,6 +105,7 @@ std::string HfConfigJson(const SavedModel& saved) {
       {"dtype", "float32"},
       {"bos_token_id", saved.token_map.bos()},
       {"eos_token_id", saved.token_map.bos()},
+      {"pad_token_id", saved.token_map.bos()},  // as for GPT-2; the attention mask tells them apart
       {"tie_word_embeddings", false},
   };
   AddArchitecture(saved.recipe.model, &out);
