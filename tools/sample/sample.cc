@@ -30,7 +30,7 @@ ABSL_FLAG(std::string, merges, "",
           "data/gpt2/merges.txt under $DATA_PATH or here, where fetch_fineweb --vocab puts it.");
 ABSL_FLAG(std::string, prompt, "",
           "Text to continue; -: all of standard input, as it is, with a line end at its end; "
-          "empty: a new document.");
+          "empty: a new document. End-of-text is put before it; a written <|endoftext|> is text.");
 ABSL_FLAG(int64_t, max_tokens, 100, "Tokens to generate at most.");
 ABSL_FLAG(int32_t, samples, 1, "How many answers.");
 ABSL_FLAG(double, temperature, 0.8, "Logits are divided by it; 0: the most probable token.");
@@ -171,6 +171,9 @@ absl::Status Run(const std::vector<std::string>& arguments) {
   ABSL_ASSIGN_OR_RETURN(const TextCodec codec,
                         TextCodec::Create(saved.token_map, absl::GetFlag(FLAGS_merges)));
   const std::string text = ReadPrompt();
+  if (const std::string note = EndOfTextNote(text, codec); !note.empty()) {
+    std::fprintf(stderr, "sample: %s\n", note.c_str());
+  }
   std::vector<int32_t> prompt = {codec.bos()};
   for (int32_t token : codec.Encode(text)) prompt.push_back(token);
   const auto prompt_tokens = static_cast<int64_t>(prompt.size());

@@ -34,8 +34,8 @@ absl::StatusOr<std::string> Text(const SafetensorsFile& file, const std::string&
                                  const std::string& key) {
   const auto found = file.metadata.find(key);
   if (found == file.metadata.end()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": its metadata lacks ", key, "; give a file that track1 wrote"));
+    return absl::InvalidArgumentError(absl::StrCat(path, ": its metadata lacks ", key,
+                                                   "; give a file that track1 or track2 wrote"));
   }
   return found->second;
 }

@@ -1,5 +1,6 @@
 #include "tools/sample/text_codec.h"
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "data/bpe/byte_tokens.h"
 #include "tools/data_path.h"
@@ -17,7 +18,7 @@ absl::StatusOr<TextCodec> TextCodec::Create(const data::TokenMap& map, const std
         absl::StrCat(bpe.status().message(),
                      "; this model has GPT-2's tokens: give --merges=FILE, GPT-2's vocab.bpe "
                      "(merges.txt), or put it there with: bazel run //tools/fetch_fineweb -- "
-                     "--vocab"));
+                     "--vocab --shards=0 --noval"));
   }
   codec.bpe_ = *std::move(bpe);
   return codec;
@@ -31,6 +32,14 @@ std::vector<int32_t> TextCodec::Encode(absl::string_view text) const {
     for (unsigned char byte : text) tokens.push_back(data::kTokenOfByte[byte]);
   }
   return tokens;
+}
+
+std::string EndOfTextNote(absl::string_view prompt, const TextCodec& codec) {
+  constexpr absl::string_view kWritten = "<|endoftext|>";
+  if (!absl::StrContains(prompt, kWritten)) return "";
+  return absl::StrCat(kWritten, " in the prompt is text here, of ", codec.Encode(kWritten).size(),
+                      " tokens; the end-of-text token itself, ", codec.bos(),
+                      ", begins every prompt without being written");
 }
 
 absl::StatusOr<std::string> TextCodec::Decode(int32_t token) const {

@@ -22,7 +22,7 @@ class TextCodec {
 
   int32_t bos() const { return map_.bos(); }  // begins every document, and ends it
   int32_t classes() const { return static_cast<int32_t>(map_.vocab_size()); }
-  // Without bos().
+  // Without bos(). "<|endoftext|>" is text like any other, as in training data.
   std::vector<int32_t> Encode(absl::string_view text) const;
   // The bytes of one token, any part of a character. InvalidArgument for an id that the merges have
   // not.
@@ -34,6 +34,10 @@ class TextCodec {
   data::TokenMap map_;
   std::optional<data::Bpe> bpe_;
 };
+
+// What to tell whoever wrote "<|endoftext|>" in a prompt and may have meant the token; empty if it
+// is not in there.
+std::string EndOfTextNote(absl::string_view prompt, const TextCodec& codec);
 
 }  // namespace tools
 

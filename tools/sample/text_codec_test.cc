@@ -1,5 +1,6 @@
 #include "tools/sample/text_codec.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -20,6 +21,19 @@ TEST(TextCodec, BytesNeedNoMerges) {
   EXPECT_EQ(codec->bos(), 256);
   EXPECT_EQ(codec->classes(), 257);
   EXPECT_FALSE(codec->Decode(256).ok());
+}
+
+TEST(TextCodec, K2_18_AWrittenEndOfTextIsTextAndNoted) {
+  const auto codec = TextCodec::Create(data::TokenMap::ByteVocabulary(), "");
+  ASSERT_TRUE(codec.ok()) << codec.status();
+  const std::vector<int32_t> tokens = codec->Encode("<|endoftext|>");
+  EXPECT_EQ(tokens.size(), 13u);
+  EXPECT_EQ(std::count(tokens.begin(), tokens.end(), codec->bos()), 0);
+  const std::string note = EndOfTextNote("Once <|endoftext|> upon", *codec);
+  for (const char* part : {"<|endoftext|> in the prompt is text", "13 tokens", "256"}) {
+    EXPECT_NE(note.find(part), std::string::npos) << note;
+  }
+  EXPECT_EQ(EndOfTextNote("Once <|endof text|> upon", *codec), "");
 }
 
 TEST(TextCodec, Gpt2TokensNeedThemAndTheErrorSaysWhere) {
