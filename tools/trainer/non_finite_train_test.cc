@@ -204,5 +204,40 @@ TEST(NonFinite, AnUpdateThatOverflowsIsNotSaved) {
   }
 }
 
+// Case K2-24: --resume is advised where there is a checkpoint to go on from, and only there.
+TEST(NonFinite, K2_24_AdviceIsTrue) {
+  TrainConfig config = TestConfig(FreshFolder("advice"), 3);
+  config.out_dir = testing::TempDir() + "/advice/out";
+  config.checkpoint_every = 1;
+  const TrainConfig good = config;
+  for (optim::ParamRow& row : config.recipe.optimizer.table) {
+    if (row.label == "lm_head") row.lr = 1e39;
+  }
+  const std::string none =
+      absl::StrCat("there is no checkpoint to go on from in ", config.checkpoint_root());
+  absl::Status status = RunTraining(config).status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "no checkpoint of step 1 was written")) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), none)) << status;
+  EXPECT_FALSE(absl::StrContains(status.message(), "--resume")) << status;
+  config.checkpoint_every = 0;  // found by the next step
+  status = RunTraining(config).status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "these weights were not saved")) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), none)) << status;
+  config.resume = true;
+  status = RunTraining(config).status;
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "without --resume a run begins there")) << status;
+
+  ASSERT_TRUE(RunTraining(good).status.ok());
+  fs::remove_all(StepFolder(config, 3));
+  config.checkpoint_every = 1;
+  status = RunTraining(config).status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "no checkpoint of step 3 was written")) << status;
+  EXPECT_TRUE(absl::StrContains(
+      status.message(), absl::StrCat("--resume goes on from step 2, the last checkpoint in ",
+                                     config.checkpoint_root())))
+      << status;
+}
+
 }  // namespace
 }  // namespace tools

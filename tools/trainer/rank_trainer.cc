@@ -89,8 +89,12 @@ absl::Status RankTrainer::InitializeWeights() {
 }
 
 absl::Status RankTrainer::Resume() {
-  ABSL_ASSIGN_OR_RETURN(const Checkpoint checkpoint,
-                        LoadLatestCheckpoint(config_.checkpoint_root()));
+  absl::StatusOr<Checkpoint> latest = LoadLatestCheckpoint(config_.checkpoint_root());
+  if (absl::IsNotFound(latest.status())) {
+    return absl::NotFoundError(absl::StrCat("--resume: ", latest.status().message(),
+                                            " to go on from; without --resume a run begins there"));
+  }
+  ABSL_ASSIGN_OR_RETURN(const Checkpoint checkpoint, std::move(latest));
   ABSL_ASSIGN_OR_RETURN(const RunState state, ParseRunState(checkpoint, config_));
   ABSL_RETURN_IF_ERROR(WeightsFromHost(checkpoint.model.tensors, config_.checkpoint_root(),
                                        memory_->weights->parameters(), queue_));
@@ -347,9 +351,8 @@ absl::Status RankTrainer::SaveCheckpoint() {
   // What the latest update left has met no guard yet.
   ABSL_ASSIGN_OR_RETURN(const std::string fault, FaultOfWeights());
   if (!fault.empty()) {
-    return absl::InternalError(
-        absl::StrCat("no checkpoint of step ", step_, " was written: ", fault,
-                     "; --resume goes on from the last one in ", config_.checkpoint_root()));
+    return absl::InternalError(absl::StrCat("no checkpoint of step ", step_,
+                                            " was written: ", fault, "; ", WhereToGoOn()));
   }
   ABSL_RETURN_IF_ERROR(memory_->optimizer->GatherTables(queue_));
   ABSL_RETURN_IF_ERROR(AgreeOnStream());

@@ -98,6 +98,8 @@ class RankTrainer {
   // Saves what was good before it, and says what was saved. Never OK.
   absl::Status StopAtFault(const StepInFlight& step, const Fault& fault);
   std::string SaveBefore(const Fault& fault);
+  // "--resume goes on from ...", or that there is no checkpoint to go on from.
+  std::string WhereToGoOn() const;
   // Collective: names a weight that is not finite; empty if all are.
   absl::StatusOr<std::string> FaultOfWeights();
   // Lets updates happen.

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "third_party/absl_compat/status_macros.h"
+#include "tools/checkpoint/checkpoint_folder.h"
 #include "tools/trainer/rank_trainer.h"
 
 namespace tools {
@@ -68,8 +69,7 @@ absl::Status RankTrainer::StopAtFault(const StepInFlight& step, const Fault& fau
 
 std::string RankTrainer::SaveBefore(const Fault& fault) {
   if (config_.out_dir.empty()) return "nothing was saved, as there is no --out_dir";
-  const std::string last =
-      absl::StrCat("--resume goes on from the last checkpoint in ", config_.checkpoint_root());
+  const std::string last = WhereToGoOn();
   if (fault.in_weights) return absl::StrCat("these weights were not saved; ", last);
   if (memory_->optimizer->LacksPendingGradients()) {
     return absl::StrCat(
@@ -81,6 +81,16 @@ std::string RankTrainer::SaveBefore(const Fault& fault) {
   return written.ok()
              ? absl::StrCat("the weights before this step are in ", config_.checkpoint_root())
              : absl::StrCat("and saving the weights before it failed: ", written.message());
+}
+
+std::string RankTrainer::WhereToGoOn() const {
+  const absl::StatusOr<CheckpointListing> listing = ListCheckpoints(config_.checkpoint_root());
+  if (!listing.ok()) return std::string(listing.status().message());
+  if (listing->paths.empty()) {
+    return absl::StrCat("there is no checkpoint to go on from in ", config_.checkpoint_root());
+  }
+  return absl::StrCat("--resume goes on from step ", listing->paths.rbegin()->first,
+                      ", the last checkpoint in ", config_.checkpoint_root());
 }
 
 absl::StatusOr<std::string> RankTrainer::FaultOfWeights() {

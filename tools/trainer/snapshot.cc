@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 #include "third_party/absl_compat/status_macros.h"
+#include "tools/checkpoint/checkpoint_folder.h"
 
 namespace tools {
 namespace {
@@ -50,9 +51,11 @@ json Identity(const TrainConfig& config) {
   };
 }
 
-absl::Status Damaged(const std::string& what) {
-  return absl::DataLossError(
-      absl::StrCat("state.json: ", what, "; use an earlier checkpoint of the same folder"));
+absl::Status Damaged(const std::string& root, int64_t step, absl::string_view what) {
+  const std::string path = CheckpointPath(root, step);
+  return absl::DataLossError(absl::StrCat(path, "/state.json: ", what, "; move ", path,
+                                          " away to go on from the checkpoint before it, if ", root,
+                                          " has one"));
 }
 
 }  // namespace
@@ -76,9 +79,12 @@ std::string FormatRunState(const RunState& state, const TrainConfig& config) {
 }
 
 absl::StatusOr<RunState> ParseRunState(const Checkpoint& checkpoint, const TrainConfig& config) {
+  const auto damaged = [&](absl::string_view what) {
+    return Damaged(config.checkpoint_root(), checkpoint.step, what);
+  };
   json in = json::parse(checkpoint.state_json, nullptr, false);
   if (!in.is_object() || !in.contains("format") || !in["format"].is_number_integer()) {
-    return Damaged("not a state of a run");
+    return damaged("not a state of a run");
   }
   if (const int format = in["format"]; format != kFormat) {
     return absl::FailedPreconditionError(absl::StrCat("state.json: format ", format,
@@ -86,10 +92,10 @@ absl::StatusOr<RunState> ParseRunState(const Checkpoint& checkpoint, const Train
                                                       "; resume with the program that wrote it"));
   }
   const json identity = Identity(config);
-  if (!in.contains("run") || !in["run"].is_object()) return Damaged("it lacks the run");
+  if (!in.contains("run") || !in["run"].is_object()) return damaged("it lacks the run");
   in["run"].emplace("matrix_lr_mul", 1.0);  // its default, where the program did not have the flag
   for (const auto& [key, value] : identity.items()) {
-    if (!in["run"].contains(key)) return Damaged(absl::StrCat("the run lacks ", key));
+    if (!in["run"].contains(key)) return damaged(absl::StrCat("the run lacks ", key));
     if (in["run"][key] != value) {
       return absl::FailedPreconditionError(
           absl::StrCat("the checkpoint in ", config.checkpoint_root(), " is of another run: ", key,
@@ -104,24 +110,24 @@ absl::StatusOr<RunState> ParseRunState(const Checkpoint& checkpoint, const Train
                                                      {"tokens", &state.tokens},
                                                      {"skipped", &state.skipped}}) {
     if (!in.contains(key) || !in[key].is_number_integer()) {
-      return Damaged(absl::StrCat("it lacks ", key));
+      return damaged(absl::StrCat("it lacks ", key));
     }
     *target = in[key];
   }
   if (state.step != checkpoint.step) {
-    return Damaged(
+    return damaged(
         absl::StrCat("it says step ", state.step, ", its folder says ", checkpoint.step));
   }
-  if (!in.contains("train_ms") || !in["train_ms"].is_number()) return Damaged("it lacks train_ms");
+  if (!in.contains("train_ms") || !in["train_ms"].is_number()) return damaged("it lacks train_ms");
   state.train_ms = in["train_ms"];
   if (!in.contains("stream_hash") || !in["stream_hash"].is_number_unsigned()) {
-    return Damaged("it lacks stream_hash");
+    return damaged("it lacks stream_hash");
   }
   state.stream_hash = in["stream_hash"];
   const json loader = in.value("loader", json());
   for (const char* key : {"epoch", "file", "next_document"}) {
     if (!loader.is_object() || !loader.contains(key) || !loader[key].is_number_integer()) {
-      return Damaged(absl::StrCat("the loader lacks ", key));
+      return damaged(absl::StrCat("the loader lacks ", key));
     }
   }
   state.loader.epoch = loader["epoch"];
