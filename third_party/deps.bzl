@@ -49,6 +49,9 @@ def third_party_dependencies():
     system_library(
         name = "com_google_highway",
         apt = "libhwy-dev",
+        # Targets that no processor of these years stops at, or that only add what no kernel uses:
+        # each costs a seventh of the time of compiling the kernels.
+        defines = ["HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_AVX3_DL)"],
         headers = ["hwy"],
         targets = {":hwy": ""},
     )

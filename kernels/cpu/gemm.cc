@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/cpu/simd_target.h"
 #include "third_party/absl_compat/check.h"
 #include "third_party/absl_compat/status_macros.h"
 #include "third_party/dso/dso.h"
@@ -84,6 +85,7 @@ std::string SgemmLibrary() {
 void Sgemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha, const float* a,
            int64_t lda, const float* b, int64_t ldb, float beta, float* c, int64_t ldc) {
   static const Dnnl& dnnl = [] {
+    CpuTarget();  // sets the instruction set that oneDNN keeps to
     const absl::Status opened = OpenSgemm();
     CHECK(opened.ok()) << opened;
     return *Library();
