@@ -45,7 +45,7 @@ std::vector<std::string> SearchDirs() {
       }
     }
   }
-  dirs.push_back("/usr/local/cuda/lib64");
+  dirs.emplace_back("/usr/local/cuda/lib64");
   return dirs;
 }
 
