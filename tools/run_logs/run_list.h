@@ -37,12 +37,11 @@ class FileSet {
 //     the path without its ending), or if all their common validations agree in loss and train
 //     time;
 //   - a printed log is of the same run as another if all their common validations are equal, loss
-//   and
-//     train time, and the steps of one are among the other's: a console shows less than the log
+//     and train time, and the steps of one are among the other's: a console shows less than the log
 //     file has. They count once. Two that have the same rows are copies, and refused;
 //   - a log, or metrics file, that begins after step 0 goes on from the one unfinished log that
-//   reaches that step, as
-//     a resumed run's second log does. If several do, it is left alone, with a note.
+//     reaches that step, as a resumed run's second log does. If several do, it is left alone, with
+//     a note.
 // What was put together for what the files say, and not for their names, is noted in the run.
 class RunList {
  public:
