@@ -21,14 +21,17 @@ def _with(header, copts, deps):
     }
 
 def cc_library(name, srcs = [], copts = [], deps = [], testonly = False, **kwargs):
-    """A library; one without sources compiles nothing and needs no precompiled header."""
+    """A library; one without sources compiles nothing and needs no precompiled header.
+
+    linkstatic: nothing here uses the shared library that a build of //... would make of it too.
+    """
     if srcs and testonly:
         attrs = _with("test_headers", TEST_COPTS + copts, deps)
     elif srcs:
         attrs = _with("common_headers", copts, deps)
     else:
         attrs = {"copts": copts, "deps": deps}
-    _cc_library(name = name, srcs = srcs, testonly = testonly, **dict(kwargs, **attrs))
+    _cc_library(name = name, srcs = srcs, linkstatic = True, testonly = testonly, **dict(kwargs, **attrs))
 
 def cc_binary(name, copts = [], deps = [], **kwargs):
     """A program."""

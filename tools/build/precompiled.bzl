@@ -9,6 +9,10 @@ gets them from a file in gcc's own format. NAME.h itself is empty: where the com
 refuses the precompiled file because it was compiled with other flags, each source reads the headers that
 it includes, as if there were none. So a source has to include what it uses, and the build without them,
 --//tools/build:precompiled_headers=off, shows that it does.
+
+gcc looks at macros and at flags of the machine before it takes the file, but not at the level of
+optimisation: with another than the file's it crashes. Flags of that kind are for the whole build (--copt) or
+for both sides (TEST_COPTS in cc.bzl), never for one target.
 """
 
 load("@rules_cc//cc:action_names.bzl", "CPP_COMPILE_ACTION_NAME")
@@ -34,7 +38,7 @@ def _precompile(ctx, cc_toolchain, header):
         include_directories = context.includes,
         system_include_directories = context.system_includes,
         preprocessor_defines = context.defines,
-        use_pic = True,
+        use_pic = False,  # see .bazelrc
     )
     args = ctx.actions.args()
     args.add_all(cc_common.get_memory_inefficient_command_line(
