@@ -89,13 +89,8 @@ absl::Status RankTrainer::InitializeWeights() {
 }
 
 absl::Status RankTrainer::Resume() {
-  absl::StatusOr<Checkpoint> latest = LoadLatestCheckpoint(config_.checkpoint_root());
-  if (absl::IsNotFound(latest.status())) {
-    return absl::NotFoundError(absl::StrCat("--resume: ", latest.status().message(),
-                                            " to go on from; without --resume a run begins there"));
-  }
-  ABSL_ASSIGN_OR_RETURN(const Checkpoint checkpoint, std::move(latest));
-  ABSL_ASSIGN_OR_RETURN(const RunState state, ParseRunState(checkpoint, config_));
+  ABSL_ASSIGN_OR_RETURN(const ResumePoint resumed, LoadResumePoint(config_));
+  const auto& [checkpoint, state] = resumed;
   ABSL_RETURN_IF_ERROR(WeightsFromHost(checkpoint.model.tensors, config_.checkpoint_root(),
                                        memory_->weights->parameters(), queue_));
   ABSL_RETURN_IF_ERROR(memory_->optimizer->LoadState(

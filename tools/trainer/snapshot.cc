@@ -136,6 +136,17 @@ absl::StatusOr<RunState> ParseRunState(const Checkpoint& checkpoint, const Train
   return state;
 }
 
+absl::StatusOr<ResumePoint> LoadResumePoint(const TrainConfig& config) {
+  absl::StatusOr<Checkpoint> latest = LoadLatestCheckpoint(config.checkpoint_root());
+  if (absl::IsNotFound(latest.status())) {
+    return absl::NotFoundError(absl::StrCat("--resume: ", latest.status().message(),
+                                            " to go on from; without --resume a run begins there"));
+  }
+  ABSL_ASSIGN_OR_RETURN(Checkpoint checkpoint, std::move(latest));
+  ABSL_ASSIGN_OR_RETURN(const RunState state, ParseRunState(checkpoint, config));
+  return ResumePoint{std::move(checkpoint), state};
+}
+
 std::map<std::string, std::string> ModelMetadata(const TrainConfig& config, int64_t step) {
   const Recipe& recipe = config.recipe;
   return {

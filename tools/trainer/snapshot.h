@@ -32,6 +32,16 @@ std::string FormatRunState(const RunState& state, const TrainConfig& config);
 // DataLoss for a state.json that is damaged or of a newer format.
 absl::StatusOr<RunState> ParseRunState(const Checkpoint& checkpoint, const TrainConfig& config);
 
+// Where --resume goes on: the run's latest checkpoint, and what its state.json says.
+struct ResumePoint {
+  Checkpoint checkpoint;
+  RunState state;
+};
+
+// NotFound, with what to do, if there is no checkpoint; else the errors of LoadLatestCheckpoint and
+// of ParseRunState.
+absl::StatusOr<ResumePoint> LoadResumePoint(const TrainConfig& config);
+
 // What makes a model's file usable without the run: enough to build the model and its tokens, and
 // which windows and rotary table the weights know. `step`: updates done.
 std::map<std::string, std::string> ModelMetadata(const TrainConfig& config, int64_t step);

@@ -34,11 +34,9 @@ absl::StatusOr<std::unique_ptr<BatchSource>> OpenBatches(const TrainConfig& conf
   data::LoaderState start;
   int64_t first_step = 0;
   if (config.resume) {
-    ABSL_ASSIGN_OR_RETURN(const Checkpoint checkpoint,
-                          LoadLatestCheckpoint(config.checkpoint_root()));
-    ABSL_ASSIGN_OR_RETURN(const RunState state, ParseRunState(checkpoint, config));
-    start = state.loader;
-    first_step = state.step;
+    ABSL_ASSIGN_OR_RETURN(const ResumePoint resumed, LoadResumePoint(config));
+    start = resumed.state.loader;
+    first_step = resumed.state.step;
   }
   ABSL_ASSIGN_OR_RETURN(std::unique_ptr<data::TrainLoader> loader,
                         data::TrainLoader::Create(LoaderOptionsOf(config), start, first_step));
