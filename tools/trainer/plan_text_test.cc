@@ -16,8 +16,8 @@ namespace {
 constexpr double kGiB = int64_t{1} << 30;
 
 // The record at full size on a named card, without a card and without shards.
-Configured Planned(const std::string& card, const std::string& record = "unified_optimizers") {
-  TrackFlags flags;
+Configured Planned(const std::string& card, const std::string& record = "unified_optimizers",
+                   TrackFlags flags = {}) {
   flags.record = record;
   flags.preset = "full";
   flags.plan = true;
@@ -61,23 +61,25 @@ TEST(PlanText, TheAssumedCardIsSaid) {
   EXPECT_EQ(Text(configured).rfind("no GPU to ask\nrecord ", 0), size_t{0});
 }
 
-// What programs on an H200 planned with the ops themselves (docs/benchmarks.md, "A card of 24 GB").
+// What a program on an H200 plans with the ops themselves (docs/benchmarks.md, "Without a card").
 TEST(PlanMemory, IsTheSameWithoutACard) {
   struct Case {
     int slots, slots_per_pass;
-    double gib, digit;
+    int64_t val_tokens;
+    double gib;
   };
-  Configured configured = Planned("h200-141gb");
-  for (sched::BatchStage& stage : configured.config.recipe.schedules.batch.stages) {
-    stage.tokens = 393216;
-  }
-  const auto queue = MakePlanningQueue(*configured.card);
-  for (const Case& c : {Case{8, 2, 39.3, 0.1}, {32, 4, 21.8, 0.1}, {16, 1, 16.55, 0.01}}) {
-    configured.config.recipe.data.slots = c.slots;
-    configured.config.slots_per_pass = c.slots_per_pass;
-    const absl::StatusOr<MemoryPlan> plan = PlanMemory(configured.config, *queue);
+  for (const Case& c :
+       {Case{8, 2, 10485760, 38.23}, {32, 4, 10485760, 21.30}, {16, 1, 131072, 15.40}}) {
+    TrackFlags flags;
+    flags.batch_tokens = 393216;
+    flags.slots = c.slots;
+    flags.slots_per_pass = c.slots_per_pass;
+    flags.val_tokens = c.val_tokens;
+    const Configured configured = Planned("h200-141gb", "unified_optimizers", flags);
+    const absl::StatusOr<MemoryPlan> plan =
+        PlanMemory(configured.config, *MakePlanningQueue(*configured.card));
     ASSERT_TRUE(plan.ok()) << plan.status();
-    EXPECT_NEAR(plan->total / kGiB, c.gib, c.digit / 2) << c.slots;
+    EXPECT_NEAR(plan->total / kGiB, c.gib, 0.005) << c.slots;
   }
 }
 
