@@ -35,8 +35,8 @@ struct Device {
 // with --config=cuda, else cpu. `index`: which GPU of those visible. InvalidArgument: an unknown
 // kind, one that was not built, or NANOSPEED_CPU_TARGET is wrong. FailedPrecondition: no GPU, a
 // driver too old, no kernels for this GPU; NotFound: a library that the device needs (oneDNN,
-// cuBLASLt). The message says what to do. Nothing falls back to the CPU by itself. `flag`: where the
-// kind came from, for the messages.
+// cuBLASLt). The message says what to do. Nothing falls back to the CPU by itself. `flag`: where
+// the kind came from, for the messages.
 absl::StatusOr<Device> OpenDevice(absl::string_view kind, int index = 0,
                                   absl::string_view flag = "device");
 
