@@ -211,7 +211,8 @@ TEST(AttentionBlocks, T2_13_ScoreBound) {
   problem.k.Set(q);
   problem.Forward(problem.Args(0));
   const float* lse = problem.lse.get().f32();  // of the one score, of a token and itself
-  EXPECT_NEAR(lse[0], kMost, 2e-6);
+  // 128 products, each rounded when it is added: how often depends on the instruction set.
+  EXPECT_NEAR(lse[0], kMost, kMost * kHeadDim * 0x1p-24);
   for (int64_t t = 0; t < kTokens; ++t) EXPECT_NEAR(lse[t], kMost, kMost / 256) << t;
 
   // In one document: the score of q and its own key is the largest.
