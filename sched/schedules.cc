@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "third_party/absl_compat/check.h"
 #include "third_party/absl_compat/status_macros.h"
 
 namespace sched {
@@ -27,12 +28,19 @@ bool HasLegacyExtension(const Schedules& schedules) {
   return schedules.learning_rate.cools_in_extension && !schedules.window.final_in_extension;
 }
 
-Schedules Rescaled(Schedules schedules, int64_t total_steps) {
-  schedules.momentum.warmup_steps = std::max<int64_t>(
-      1, ScaledSteps(schedules.momentum.warmup_steps, schedules.run.total(), total_steps));
-  schedules.momentum.cooldown_steps =
-      ScaledSteps(schedules.momentum.cooldown_steps, schedules.run.total(), total_steps);
+Schedules Rescaled(Schedules schedules, int64_t total_steps, const KeptSteps& kept) {
+  CHECK_LE(kept.extension, total_steps);
+  if (!kept.momentum) {
+    schedules.momentum.warmup_steps = std::max<int64_t>(
+        1, ScaledSteps(schedules.momentum.warmup_steps, schedules.run.total(), total_steps));
+    schedules.momentum.cooldown_steps =
+        ScaledSteps(schedules.momentum.cooldown_steps, schedules.run.total(), total_steps);
+  }
   schedules.run = Rescaled(schedules.run, total_steps);
+  if (kept.extension >= 0) {
+    schedules.run = {.scheduled_steps = total_steps - kept.extension,
+                     .extension_steps = kept.extension};
+  }
   return schedules;
 }
 

@@ -54,11 +54,18 @@ absl::Status Validate(const Schedules& schedules);
 void UseLegacyExtension(Schedules* schedules);
 bool HasLegacyExtension(const Schedules& schedules);
 
+// What a run of another length keeps in steps. In modded-nanogpt both are numbers of steps that a
+// change of num_iterations leaves alone.
+struct KeptSteps {
+  int64_t extension = -1;  // extension steps of the new run; -1: in proportion
+  bool momentum = false;   // momentum's warm-up and cooldown; false: in proportion
+};
+
 // A run of `total_steps` with the same course: `run` as in Rescaled(RunLength), and momentum's
-// warm-up (at least 1) and cooldown scaled by ScaledSteps. Fractions (cooldown, batch stages,
-// tying) and equal parts (windows, rates, loss weights) follow the run; the validation cadence is
-// in steps and stays.
-Schedules Rescaled(Schedules schedules, int64_t total_steps);
+// warm-up (at least 1) and cooldown scaled by ScaledSteps, but for what is `kept`. Fractions
+// (cooldown, batch stages, tying) and equal parts (windows, rates, loss weights) follow the run;
+// the validation cadence is in steps and stays. CHECKs kept.extension <= total_steps.
+Schedules Rescaled(Schedules schedules, int64_t total_steps, const KeptSteps& kept = {});
 
 // Past the end all values stay as at run.total(), without validation. CHECKs step >= 0; the
 // schedules have passed Validate.

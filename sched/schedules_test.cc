@@ -59,6 +59,30 @@ TEST(Schedules, RescalesTheWholeCourse) {
   EXPECT_EQ(same.momentum.warmup_steps, 300);
 }
 
+// As modded-nanogpt's program does with num_iterations = 100 and iteration_extension = 10.
+TEST(Schedules, KeepsWhatCountsInSteps) {
+  const Schedules kept = Rescaled(Schedules(), 110, {.extension = 10, .momentum = true});
+  EXPECT_EQ(kept.run.scheduled_steps, 100);
+  EXPECT_EQ(kept.run.extension_steps, 10);
+  EXPECT_EQ(kept.momentum.warmup_steps, 300);
+  EXPECT_DOUBLE_EQ(PlanStep(kept, 30).momentum, 0.86);
+  EXPECT_DOUBLE_EQ(PlanStep(kept, 109).momentum, 0.85 + 0.1 * 109 / 300);
+  EXPECT_EQ(PlanStep(kept, 50).lr_multiplier, 1);
+  EXPECT_LT(PlanStep(kept, 51).lr_multiplier, 1);
+
+  const Schedules scaled = Rescaled(Schedules(), 110);
+  EXPECT_EQ(scaled.run.extension_steps, 3);
+  EXPECT_EQ(scaled.momentum.warmup_steps, 20);
+  EXPECT_EQ(PlanStep(scaled, 30).momentum, 0.95);
+
+  Schedules cooling;
+  cooling.momentum.cooldown_steps = 50;
+  EXPECT_EQ(Rescaled(cooling, 840, {.momentum = true}).momentum.cooldown_steps, 50);
+  EXPECT_EQ(Rescaled(cooling, 840, {.momentum = true}).run.extension_steps, 20);
+  EXPECT_EQ(Rescaled(cooling, 840, {.extension = 0}).momentum.cooldown_steps, 25);
+  EXPECT_EQ(Rescaled(cooling, 840, {.extension = 0}).run.scheduled_steps, 840);
+}
+
 TEST(Schedules, S1_EveryShortRunIsFinite) {
   for (int64_t total = 0; total <= 20; ++total) {
     const Schedules schedules = Rescaled(Schedules(), total);

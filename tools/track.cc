@@ -39,6 +39,12 @@ ABSL_FLAG(int64_t, batch_tokens, 0, "Tokens of a global batch. 0: the recipe's."
 ABSL_FLAG(int64_t, max_seq_len, 0, "Tokens used of one document. 0: the recipe's.");
 ABSL_FLAG(int64_t, val_tokens, 0, "Tokens of a validation. 0: the recipe's.");
 ABSL_FLAG(int64_t, val_every, 0, "Steps between validations. 0: the recipe's.");
+ABSL_FLAG(int64_t, extension_steps, -1,
+          "Steps of --steps, the last ones, that train at the rate and windows reached. -1: the "
+          "recipe's share.");
+ABSL_FLAG(std::string, momentum_steps, "scaled",
+          "scaled: momentum's warm-up and cooldown change with --steps. recipe: they stay the "
+          "recipe's numbers of steps, as in the PyTorch original with another num_iterations.");
 ABSL_FLAG(std::string, schedule_extension, "recipe",
           "recipe, or legacy: the rate falls to the last step and the last window waits for the "
           "last validation, as before the record of 2025-10-27. For comparison only.");
@@ -127,6 +133,8 @@ TrackFlags FromCommandLine(const Track& track) {
   flags.max_seq_len = absl::GetFlag(FLAGS_max_seq_len);
   flags.val_tokens = absl::GetFlag(FLAGS_val_tokens);
   flags.val_every = absl::GetFlag(FLAGS_val_every);
+  flags.extension_steps = absl::GetFlag(FLAGS_extension_steps);
+  flags.momentum_steps = absl::GetFlag(FLAGS_momentum_steps);
   flags.schedule_extension = absl::GetFlag(FLAGS_schedule_extension);
   flags.slots = absl::GetFlag(FLAGS_slots);
   flags.slots_per_pass = absl::GetFlag(FLAGS_slots_per_pass);
@@ -282,8 +290,8 @@ CommandHelp Help(const Track& track) {
                     absl::StrCat(run, "--preset=full --plan --card=h100-80gb")}},
       .groups = {
           {"Recipe",
-           {"record", "preset", "steps", "schedule_extension", "matrix_lr_mul", "seed",
-            "deterministic", "on_nonfinite"}},
+           {"record", "preset", "steps", "extension_steps", "momentum_steps", "schedule_extension",
+            "matrix_lr_mul", "seed", "deterministic", "on_nonfinite"}},
           {"Data",
            {"train_files", "val_files", "batch_tokens", "max_seq_len", "slots", "epochs",
             "val_tokens", "val_every"}},

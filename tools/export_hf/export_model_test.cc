@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,10 +24,11 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// A test model in a folder of its own, and its export.
+// A test model in a folder of its own, perhaps with more metadata, and its export.
 class Exported {
  public:
-  explicit Exported(const std::string& record) {
+  explicit Exported(const std::string& record,
+                    const std::map<std::string, std::string>& metadata = {}) {
     const testing::TestInfo* test = testing::UnitTest::GetInstance()->current_test_info();
     std::string name = std::string(test->name()) + "_" + record;
     std::replace(name.begin(), name.end(), '/', '_');
@@ -35,7 +37,9 @@ class Exported {
     fs::create_directories(root);
     original = root + "/model.safetensors";
     folder = root + "/hf";
-    EXPECT_TRUE(WriteSafetensors(original, TestModel(record)).ok());
+    SafetensorsFile file = TestModel(record);
+    file.metadata.insert(metadata.begin(), metadata.end());
+    EXPECT_TRUE(WriteSafetensors(original, file).ok());
     const std::unique_ptr<kernels::Queue> queue = kernels::MakeCpuQueue(1);
     auto loaded = LoadSavedModel(original, kernels::CpuBackend(), *queue);
     EXPECT_TRUE(loaded.ok()) << loaded.status();
@@ -144,6 +148,25 @@ TEST_P(EveryRecord, K2_09_NamesBeginningEndAndPadding) {
   for (const char* key : {"bos_token", "eos_token", "pad_token"}) {
     EXPECT_EQ(tokenizer[key], "<|endoftext|>") << key;
   }
+}
+
+// 25 of 40 steps: the middle is in it.
+TEST(Export, ExtensionOfItsOwnLength) {
+  const Exported exported("unified_optimizers", {{"extension_steps", "25"}});
+  EXPECT_EQ(exported.saved.recipe.schedules.run.scheduled_steps, 15);
+  EXPECT_EQ(exported.Config()["long_window"], 13 * 16);
+  EXPECT_EQ(exported.Config()["nanospeed"]["extension_steps"], "25");
+  const auto converted = exported.Import();
+  ASSERT_TRUE(converted.ok()) << converted.status();
+  EXPECT_EQ(exported.Imported(), *ReadFile(exported.original));
+
+  SafetensorsFile file = TestModel("unified_optimizers");
+  file.metadata["extension_steps"] = "41";
+  const std::string path = exported.root + "/more.safetensors";
+  ASSERT_TRUE(WriteSafetensors(path, file).ok());
+  const std::unique_ptr<kernels::Queue> queue = kernels::MakeCpuQueue(1);
+  ExpectRefused(LoadSavedModel(path, kernels::CpuBackend(), *queue).status(),
+                {"extension_steps=41", "total_steps=40"});
 }
 
 // Windows in the middle of each demo's run, in tokens: 7 blocks of 16, or the growing window.

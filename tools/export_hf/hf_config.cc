@@ -16,6 +16,8 @@ using nlohmann::ordered_json;
 // The keys of config.json's "nanospeed"; vocab_size is one of its own.
 constexpr const char* kSourceKeys[] = {
     "record", "preset", "step", "total_steps", "schedule_extension", "tokens"};
+// A further key, of runs with an extension of their own length.
+constexpr const char* kExtensionKey = "extension_steps";
 
 const char* StyleName(model::WeightStyle style) {
   switch (style) {
@@ -85,14 +87,17 @@ absl::Status NoExport(const std::string& path, absl::string_view what) {
 
 std::map<std::string, std::string> SourceOf(const SavedModel& saved) {
   const Recipe& recipe = saved.recipe;
-  return {{"format", "pt"},
-          {"record", recipe.record},
-          {"preset", recipe.preset},
-          {"vocab_size", absl::StrCat(recipe.model.vocab_size)},
-          {"step", absl::StrCat(saved.step)},
-          {"total_steps", absl::StrCat(recipe.schedules.run.total())},
-          {"schedule_extension", sched::HasLegacyExtension(recipe.schedules) ? "legacy" : "recipe"},
-          {"tokens", saved.token_map.is_identity() ? "gpt2" : "gpt2_bytes"}};
+  std::map<std::string, std::string> source = {
+      {"format", "pt"},
+      {"record", recipe.record},
+      {"preset", recipe.preset},
+      {"vocab_size", absl::StrCat(recipe.model.vocab_size)},
+      {"step", absl::StrCat(saved.step)},
+      {"total_steps", absl::StrCat(recipe.schedules.run.total())},
+      {"schedule_extension", sched::HasLegacyExtension(recipe.schedules) ? "legacy" : "recipe"},
+      {"tokens", saved.token_map.is_identity() ? "gpt2" : "gpt2_bytes"}};
+  if (saved.extension_steps >= 0) source[kExtensionKey] = absl::StrCat(saved.extension_steps);
+  return source;
 }
 
 std::string HfConfigJson(const SavedModel& saved) {
@@ -112,6 +117,7 @@ std::string HfConfigJson(const SavedModel& saved) {
   AddSchedule(saved, &out);
   const std::map<std::string, std::string> source = SourceOf(saved);
   for (const char* key : kSourceKeys) out["nanospeed"][key] = source.at(key);
+  if (saved.extension_steps >= 0) out["nanospeed"][kExtensionKey] = source.at(kExtensionKey);
   return out.dump(2) + "\n";
 }
 
@@ -145,6 +151,12 @@ absl::StatusOr<HfSource> ParseHfConfig(const std::string& text, const std::strin
       return NoExport(path, absl::StrCat("nanospeed lacks ", key));
     }
     source.metadata[key] = in["nanospeed"][key];
+  }
+  if (in["nanospeed"].contains(kExtensionKey)) {
+    if (!in["nanospeed"][kExtensionKey].is_string()) {
+      return NoExport(path, absl::StrCat("nanospeed: ", kExtensionKey, " is no text"));
+    }
+    source.metadata[kExtensionKey] = in["nanospeed"][kExtensionKey];
   }
   if (!in.contains("vocab_size") || !in["vocab_size"].is_number_integer()) {
     return NoExport(path, "lacks vocab_size");

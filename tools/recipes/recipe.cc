@@ -62,13 +62,13 @@ absl::StatusOr<Recipe> FindRecipe(absl::string_view record, absl::string_view pr
       absl::StrCat("--preset=", preset, ": no such preset; there is full, demo"));
 }
 
-void Rescale(Recipe* recipe, int64_t total_steps) {
+void Rescale(Recipe* recipe, int64_t total_steps, const sched::KeptSteps& kept) {
   const int64_t old_total = recipe->schedules.run.total();
   for (optim::ParamRow& row : recipe->optimizer.table) {
     row.rails.engaged_from = sched::ScaledSteps(row.rails.engaged_from, old_total, total_steps);
     row.later.from_step = sched::ScaledSteps(row.later.from_step, old_total, total_steps);
   }
-  recipe->schedules = sched::Rescaled(recipe->schedules, total_steps);
+  recipe->schedules = sched::Rescaled(recipe->schedules, total_steps, kept);
 }
 
 int64_t PaddedVocab(int64_t ids) { return (ids + 127) / 128 * 128; }

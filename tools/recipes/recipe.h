@@ -47,7 +47,7 @@ absl::StatusOr<Recipe> FindRecipe(absl::string_view record, absl::string_view pr
 
 // The recipe of a run of `total_steps` with the same course: sched::Rescaled, and the steps in
 // which Anvil's rails engage and a row's cadence changes in proportion.
-void Rescale(Recipe* recipe, int64_t total_steps);
+void Rescale(Recipe* recipe, int64_t total_steps, const sched::KeptSteps& kept = {});
 
 // Classes for `ids` token ids: the next multiple of 128, as the GEMMs like it.
 int64_t PaddedVocab(int64_t ids);

@@ -69,7 +69,16 @@ absl::StatusOr<SavedModel> LoadSavedModel(const std::string& path, kernels::Back
   }
   if (tokens == "gpt2_bytes") saved.token_map = data::TokenMap::ByteVocabulary();
   ABSL_ASSIGN_OR_RETURN(saved.recipe, FindRecipe(record, preset, vocab_size));
-  saved.recipe.schedules = sched::Rescaled(saved.recipe.schedules, total_steps);
+  if (file.metadata.count("extension_steps") != 0) {
+    ABSL_ASSIGN_OR_RETURN(saved.extension_steps, Number(file, path, "extension_steps"));
+    if (saved.extension_steps > total_steps) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": its metadata says extension_steps=", saved.extension_steps,
+                       ", more than total_steps=", total_steps));
+    }
+  }
+  saved.recipe.schedules =
+      sched::Rescaled(saved.recipe.schedules, total_steps, {.extension = saved.extension_steps});
   // Files older than the key are all of the recipes' own rule.
   const auto extension = file.metadata.find("schedule_extension");
   if (extension != file.metadata.end() && extension->second == "legacy") {

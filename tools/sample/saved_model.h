@@ -15,8 +15,9 @@
 namespace tools {
 
 struct SavedModel {
-  Recipe recipe;     // with the schedules of the run that wrote it
-  int64_t step = 0;  // updates that the weights have seen
+  Recipe recipe;                 // with the schedules of the run that wrote it
+  int64_t extension_steps = -1;  // as the run's flag said; -1: the recipe's share
+  int64_t step = 0;              // updates that the weights have seen
   data::TokenMap token_map;
   std::unique_ptr<model::ParameterArena> weights;  // without gradients
 };

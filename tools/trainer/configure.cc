@@ -41,6 +41,7 @@ absl::Status CheckRanges(const TrackFlags& f) {
   const int64_t many = std::numeric_limits<int32_t>::max();
   const Range ranges[] = {
       {"steps", f.steps, -1, many},
+      {"extension_steps", f.extension_steps, -1, many},
       {"batch_tokens", f.batch_tokens, 0, many},
       {"max_seq_len", f.max_seq_len, 0, many},
       {"val_tokens", f.val_tokens, 0, int64_t{many} * 1024},
@@ -142,10 +143,26 @@ absl::StatusOr<OnNonFinite> ParseOnNonFinite(const std::string& value) {
       absl::StrCat("--on_nonfinite=", value, ": must be stop or skip"));
 }
 
+// --steps, --extension_steps and --momentum_steps.
+absl::Status ChangeLength(const TrackFlags& flags, Recipe* recipe) {
+  if (flags.momentum_steps != "scaled" && flags.momentum_steps != "recipe") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--momentum_steps=", flags.momentum_steps, ": must be scaled or recipe"));
+  }
+  const int64_t total = flags.steps >= 0 ? flags.steps : recipe->schedules.run.total();
+  if (flags.extension_steps > total) {
+    return BadFlag("extension_steps", flags.extension_steps,
+                   absl::StrCat("more than the ", total, " steps of the run"));
+  }
+  Rescale(recipe, total,
+          {.extension = flags.extension_steps, .momentum = flags.momentum_steps == "recipe"});
+  return absl::OkStatus();
+}
+
 // The recipe with the flags' numbers in place of its own.
 absl::Status Override(const TrackFlags& flags, Recipe* recipe) {
   sched::Schedules& schedules = recipe->schedules;
-  if (flags.steps >= 0) Rescale(recipe, flags.steps);
+  ABSL_RETURN_IF_ERROR(ChangeLength(flags, recipe));
   if (flags.schedule_extension == "legacy") {
     if (schedules.learning_rate.stage_factors.size() > 1) {
       return absl::InvalidArgumentError(
@@ -333,6 +350,8 @@ absl::StatusOr<Configured> Configure(const TrackFlags& flags) {
   config.val_files = files.val;
   config.epochs = static_cast<int>(flags.epochs);
   config.seed = static_cast<uint64_t>(flags.seed);
+  config.extension_steps = flags.extension_steps;
+  config.momentum_steps = flags.momentum_steps;
   config.matrix_lr_mul = flags.matrix_lr_mul;
   config.deterministic = flags.deterministic;
   config.world_size = static_cast<int>(flags.world_size);
@@ -380,6 +399,11 @@ absl::StatusOr<Configured> Configure(const TrackFlags& flags) {
       "\n", config.total_steps(), " steps of ", BatchText(config.recipe.schedules.batch),
       " tokens in ", config.recipe.data.slots, " slots, ", config.world_size, " ranks on ",
       target.description, ", seed ", config.seed, config.deterministic ? ", deterministic" : "",
+      config.extension_steps < 0 ? "" : absl::StrCat(", ", config.extension_steps, " of extension"),
+      config.momentum_steps == "recipe"
+          ? absl::StrCat(", momentum's warm-up of ", config.recipe.schedules.momentum.warmup_steps,
+                         " steps as in the recipe")
+          : "",
       sched::HasLegacyExtension(config.recipe.schedules) ? ", legacy schedule extension" : "",
       config.matrix_lr_mul == 1 ? ""
                                 : absl::StrCat(", rates of matrices x ", config.matrix_lr_mul));

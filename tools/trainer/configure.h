@@ -23,6 +23,8 @@ struct TrackFlags {
   int64_t max_seq_len = 0;
   int64_t val_tokens = 0;
   int64_t val_every = 0;
+  int64_t extension_steps = -1;               // of `steps`, the last ones; -1: the recipe's share
+  std::string momentum_steps = "scaled";      // with `steps`; or "recipe": see sched::KeptSteps
   std::string schedule_extension = "recipe";  // or "legacy": see sched::UseLegacyExtension
   int64_t slots = 0;
   int64_t slots_per_pass = 0;

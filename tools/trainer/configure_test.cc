@@ -95,6 +95,37 @@ TEST_F(ConfigureTest, DefaultsAreTheRecipes) {
   EXPECT_EQ(Configure(none)->config.total_steps(), 0);
 }
 
+TEST_F(ConfigureTest, StepsThatStay) {
+  TrackFlags flags = good_;
+  flags.preset = "full";
+  flags.record = "muon_custom_sizing";
+  flags.steps = 110;
+  const auto scaled = Configure(flags);
+  ASSERT_TRUE(scaled.ok()) << scaled.status();
+  EXPECT_EQ(scaled->config.recipe.schedules.run.extension_steps, 3);
+  EXPECT_EQ(scaled->config.recipe.schedules.momentum.warmup_steps, 20);
+
+  flags.extension_steps = 10;
+  flags.momentum_steps = "recipe";
+  const auto kept = Configure(flags);
+  ASSERT_TRUE(kept.ok()) << kept.status();
+  EXPECT_EQ(kept->config.total_steps(), 110);
+  EXPECT_EQ(kept->config.recipe.schedules.run.extension_steps, 10);
+  EXPECT_EQ(kept->config.recipe.schedules.momentum.warmup_steps, 300);
+  EXPECT_TRUE(absl::StrContains(kept->notes, "10 of extension")) << kept->notes;
+  EXPECT_TRUE(absl::StrContains(kept->notes, "warm-up of 300 steps")) << kept->notes;
+
+  flags.steps = -1;  // the recipe's 1680, of which 10 instead of 40
+  EXPECT_EQ(Configure(flags)->config.recipe.schedules.run.scheduled_steps, 1670);
+  flags.steps = 9;
+  ExpectRefused(flags, {"--extension_steps=10", "more than the 9 steps"});
+  flags.extension_steps = -2;
+  ExpectRefused(flags, {"--extension_steps=-2", "must be from -1"});
+  flags.extension_steps = -1;
+  flags.momentum_steps = "keep";
+  ExpectRefused(flags, {"--momentum_steps=keep", "scaled or recipe"});
+}
+
 TEST_F(ConfigureTest, X1_ValuesOutOfRange) {
   const auto refused = [this](auto member, int64_t value, const std::string& name) {
     TrackFlags flags = good_;

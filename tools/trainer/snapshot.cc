@@ -42,6 +42,8 @@ json Identity(const TrainConfig& config) {
       {"max_doc_len", recipe.data.max_doc_len},
       {"batches", recipe.data.mode == data::BatchMode::kStream ? "stream" : "documents"},
       {"total_steps", config.total_steps()},
+      {"extension_steps", config.extension_steps},
+      {"momentum_steps", config.momentum_steps},
       {"schedule_extension", ScheduleExtension(recipe)},
       {"seed", config.seed},
       {"matrix_lr_mul", config.matrix_lr_mul},
@@ -93,7 +95,10 @@ absl::StatusOr<RunState> ParseRunState(const Checkpoint& checkpoint, const Train
   }
   const json identity = Identity(config);
   if (!in.contains("run") || !in["run"].is_object()) return damaged("it lacks the run");
-  in["run"].emplace("matrix_lr_mul", 1.0);  // its default, where the program did not have the flag
+  // Their defaults, where the program did not have the flags.
+  in["run"].emplace("matrix_lr_mul", 1.0);
+  in["run"].emplace("extension_steps", -1);
+  in["run"].emplace("momentum_steps", "scaled");
   for (const auto& [key, value] : identity.items()) {
     if (!in["run"].contains(key)) return damaged(absl::StrCat("the run lacks ", key));
     if (in["run"][key] != value) {
@@ -149,7 +154,7 @@ absl::StatusOr<ResumePoint> LoadResumePoint(const TrainConfig& config) {
 
 std::map<std::string, std::string> ModelMetadata(const TrainConfig& config, int64_t step) {
   const Recipe& recipe = config.recipe;
-  return {
+  std::map<std::string, std::string> metadata = {
       {"format", "pt"},  // what PyTorch's loaders look for
       {"record", recipe.record},
       {"preset", recipe.preset},
@@ -159,6 +164,10 @@ std::map<std::string, std::string> ModelMetadata(const TrainConfig& config, int6
       {"schedule_extension", ScheduleExtension(recipe)},
       {"tokens", config.token_map.is_identity() ? "gpt2" : "gpt2_bytes"},
   };
+  if (config.extension_steps >= 0) {
+    metadata["extension_steps"] = absl::StrCat(config.extension_steps);
+  }
+  return metadata;
 }
 
 TensorMap TensorsFromOptimizerState(const optim::OptimizerState& state) {

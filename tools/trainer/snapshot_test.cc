@@ -42,6 +42,35 @@ TEST(RunState, OtherRatesAreAnotherRun) {
       << refused;
 }
 
+TEST(RunState, AnotherScheduleIsAnotherRun) {
+  TrainConfig config = AConfig();
+  config.extension_steps = 2;
+  config.momentum_steps = "recipe";
+  EXPECT_TRUE(ParseRunState(Saved(config), config).ok());
+  const absl::Status extension = ParseRunState(Saved(config), AConfig()).status();
+  EXPECT_TRUE(absl::StrContains(extension.message(), "extension_steps is 2 there and -1 here"))
+      << extension;
+  config.extension_steps = -1;
+  const absl::Status momentum = ParseRunState(Saved(AConfig()), config).status();
+  EXPECT_TRUE(absl::StrContains(momentum.message(),
+                                "momentum_steps is \"scaled\" there and \"recipe\" here"))
+      << momentum;
+}
+
+// Nor did programs without --extension_steps and --momentum_steps; all was scaled.
+TEST(RunState, OlderStatesHaveScaledSteps) {
+  Checkpoint older = Saved(AConfig());
+  for (const std::string line :
+       {"    \"extension_steps\": -1,\n", "    \"momentum_steps\": \"scaled\",\n"}) {
+    ASSERT_TRUE(absl::StrContains(older.state_json, line)) << older.state_json;
+    older.state_json = absl::StrReplaceAll(older.state_json, {{line, ""}});
+  }
+  EXPECT_TRUE(ParseRunState(older, AConfig()).ok());
+  TrainConfig kept = AConfig();
+  kept.momentum_steps = "recipe";
+  EXPECT_EQ(ParseRunState(older, kept).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
 // Programs without --matrix_lr_mul wrote no such line; their rates were the recipe's.
 TEST(RunState, OlderStatesHaveTheRecipesRates) {
   Checkpoint older = Saved(AConfig());
