@@ -31,7 +31,7 @@ struct TrainConfig {
   uint64_t seed = 0;
   int64_t extension_steps = -1;           // as the flag said; the recipe here has what came of it
   std::string momentum_steps = "scaled";  // likewise
-  double matrix_lr_mul = 1;  // what the recipe's rates of matrices were multiplied by
+  double matrix_lr_mul = 1;               // what the recipe's rates of matrices were multiplied by
   bool deterministic = false;
   int world_size = 1;      // ranks: threads of this process, or processes (nccl)
   int slots_per_pass = 1;  // slots that a rank runs at once
