@@ -16,7 +16,7 @@ fail() {
 }
 
 # The loader stops at a file of the name that is no library, so that none of the system's is found.
-touch "$folder/lib/libdnnl.so.2" "$folder/lib/libdnnl.so.3"
+touch "$folder/lib"/libdnnl.so.{2,3} "$folder/lib"/libdnnl.so.{2,3}.{0..19}
 export LD_LIBRARY_PATH="$folder/lib"
 
 # refused COMMAND...

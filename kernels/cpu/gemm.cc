@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/cpu/simd_target.h"
@@ -21,8 +22,11 @@
 namespace kernels {
 namespace {
 
-// The functions called here are the same in both.
+// dnnl_sgemm and dnnl_version are the same in both.
 constexpr int kMajorVersions[] = {DNNL_VERSION_MAJOR, 3, 2};
+// Debian 13 writes a minor version into the SONAME of oneDNN 3 (libdnnl.so.3.6). The highest one
+// that is looked for; oneDNN 2 ended with 7, oneDNN 3 was at 9 in 2025.
+constexpr int kLastMinorVersion = 19;
 
 struct Dnnl {
   decltype(&::dnnl_sgemm) sgemm = nullptr;
@@ -33,12 +37,15 @@ struct Dnnl {
 
 absl::StatusOr<void*> OpenAnyVersion() {
   std::vector<std::string> errors;
-  std::set<int> tried;
-  for (const int major : kMajorVersions) {
-    if (!tried.insert(major).second) continue;
-    const absl::StatusOr<void*> library = dso::Open(absl::StrCat("libdnnl.so.", major));
+  for (const std::string& name : SgemmLibraryNames()) {
+    const absl::StatusOr<void*> library = dso::Open(name);
     if (library.ok()) return library;
-    errors.emplace_back(library.status().message());
+    // One that is there and does not load is what the user wants to know of.
+    const bool absent = absl::StrContains(library.status().message(), "No such file");
+    if (!absent && errors.size() < 2) errors.emplace_back(library.status().message());
+  }
+  if (errors.empty()) {
+    errors.emplace_back("neither libdnnl.so.3, libdnnl.so.3.N nor libdnnl.so.2 was found");
   }
   return absl::NotFoundError(absl::StrCat(
       "the CPU backend needs oneDNN for its matrix products: ", absl::StrJoin(errors, "; "),
@@ -73,6 +80,20 @@ const absl::StatusOr<Dnnl>& Library() {
 }
 
 }  // namespace
+
+std::vector<std::string> SgemmLibraryNames() {
+  std::vector<std::string> names;
+  std::set<int> listed;
+  for (const int major : kMajorVersions) {
+    if (!listed.insert(major).second) continue;
+    const std::string name = absl::StrCat("libdnnl.so.", major);
+    names.push_back(name);
+    for (int minor = kLastMinorVersion; minor >= 0; --minor) {
+      names.push_back(absl::StrCat(name, ".", minor));
+    }
+  }
+  return names;
+}
 
 absl::Status OpenSgemm() { return Library().status(); }
 

@@ -7,15 +7,19 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 
 namespace kernels {
 
-// Opens oneDNN at the first call (libdnnl.so.2 or .3, whichever the program was built with first)
-// and always returns the same status. Safe from any thread. NotFound: it is not installed, with
-// what to install. FailedPrecondition: it has a threading runtime that cannot be held to one
-// thread.
+// The names by which oneDNN is looked for, in this order: libdnnl.so.2 or .3, whichever the program
+// was built with first, each followed by those with a minor version.
+std::vector<std::string> SgemmLibraryNames();
+
+// Opens oneDNN at the first call, by the first of these names that the loader finds, and always
+// returns the same status. Safe from any thread. NotFound: it is not installed, with what to
+// install. FailedPrecondition: it has a threading runtime that cannot be held to one thread.
 absl::Status OpenSgemm();
 
 // c = alpha * op(a) op(b) + beta * c, row-major with leading dims lda, ldb, ldc (elements).

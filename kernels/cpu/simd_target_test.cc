@@ -166,8 +166,8 @@ TEST(BestX86Target, NeedsTheOperatingSystem) {
 // oneDNN's own word for what it may use: dnnl_get_effective_cpu_isa(), values of dnnl_cpu_isa_t.
 int EffectiveIsa() {
   SgemmLibrary();  // loads it, if it is not linked
-  for (const char* name : {"libdnnl.so.3", "libdnnl.so.2"}) {
-    void* const library = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
+  for (const std::string& name : SgemmLibraryNames()) {
+    void* const library = dlopen(name.c_str(), RTLD_LAZY | RTLD_NOLOAD);
     if (library == nullptr) continue;
     void* const function = dlsym(library, "dnnl_get_effective_cpu_isa");
     if (function != nullptr) return reinterpret_cast<int (*)()>(function)();
