@@ -69,7 +69,7 @@ void Gpt::ForwardLayer(int layer, const PassInput& input, const PassWeights& wei
   const LayerConfig& has = config_.layers[layer];
   const LayerWeights& w = weights.layers[layer];
   LayerMemory& m = memory(layer);
-  const Tensor stream = scratch_.stream, out = outputs_[layer];
+  const Tensor out = outputs_[layer], stream = has.attention && has.mlp ? m.mlp_x : out;
   Tensor in = StreamInto(layer);
   Tensor saved = has.skip_from < 0 ? Tensor() : outputs_[has.skip_from];
   if (HasGatedSkip(layer)) {
@@ -83,7 +83,7 @@ void Gpt::ForwardLayer(int layer, const PassInput& input, const PassWeights& wei
                    plain ? Tensor() : m.u, plain ? Tensor() : m.inv_rms, queue);
   if (has.attention) {
     attention_[layer].Forward(input, w.attention, m.u, mixed, m.attention, scratch_.attention,
-                              has.mlp ? stream : out, queue);
+                              stream, queue);
   }
   if (has.mlp) {
     if (has.attention) kernels::RmsNorm(stream, m.mlp_u, m.mlp_inv_rms, queue);
@@ -110,7 +110,7 @@ void Gpt::BackwardLayer(int layer, const PassInput& input, const PassWeights& we
 
   if (has.mlp) {
     MlpBackward(w.mlp, has.attention ? m.mlp_u : m.u, m.mlp, dx, scratch_.da, du, queue);
-    if (has.attention) kernels::RmsNormGrad(du, m.mlp_u, m.mlp_inv_rms, dx, dx, queue);
+    if (has.attention) kernels::RmsNormGrad(du, m.mlp_x, m.mlp_inv_rms, dx, dx, queue);
   }
   if (has.attention) {
     const bool split = config_.split_attention_banks;
@@ -138,7 +138,6 @@ void Gpt::BackwardMix(int layer, const PassWeights& weights, Queue& queue) {
   } else {
     args.du = scratch_.du;
     if (has.attention) args.du_head = scratch_.du_head;
-    args.u = m.u;
     args.inv_rms = m.inv_rms;
   }
   const bool gated = HasGatedSkip(layer);
@@ -250,15 +249,13 @@ int Gpt::Previous(int layer) const {
   return layer;
 }
 
-Tensor Gpt::FinalStream() const {
-  return config_.backout_layer < 0 ? LastOutput() : scratch_.stream;
-}
+Tensor Gpt::FinalStream() const { return config_.backout_layer < 0 ? LastOutput() : scratch_.left; }
 
 Backout Gpt::BackoutOf(const PassWeights& weights) const {
   Backout backout;
   if (config_.backout_layer < 0) return backout;
   backout.from = outputs_[config_.backout_layer];
-  backout.left = scratch_.stream;  // free once the layers are through
+  backout.left = scratch_.left;
   backout.dfrom = dskip_[config_.backout_layer];
   backout.scalars = weights.scalars;
   backout.which = {.lambda_x0 = BackoutLambda(config_), .subtract_x0 = true};

@@ -83,12 +83,13 @@ class Gpt {
     // What the layer's first half reads: rms of the mixed stream, or that stream.
     kernels::Tensor u, inv_rms;
     AttentionActivations attention;
-    kernels::Tensor skipped;             // the stream after a gated skip connection
-    kernels::Tensor mlp_u, mlp_inv_rms;  // rms of the stream after attention
+    kernels::Tensor skipped;  // the stream after a gated skip connection
+    // The stream after attention, which the MLP's norm reads in both directions, and its rms.
+    kernels::Tensor mlp_x, mlp_u, mlp_inv_rms;
     MlpActivations mlp;
   };
   struct Scratch {
-    kernels::Tensor stream;  // bf16 [slots, T, D]: the residual stream inside a layer
+    kernels::Tensor left;  // bf16 [slots, T, D]: the stream after the backout; empty without one
     AttentionScratch attention;
     kernels::Tensor dx, du;   // bf16 [slots, T, D]
     kernels::Tensor du_head;  // f32 [slots, T, gate_features]

@@ -24,19 +24,22 @@ struct Case {
   const char* file;
   GptConfig (*config)();
   bool fp8;
-  double tolerance;
+  double tolerance;         // of each weight's gradient
+  double scalar_tolerance;  // of each scalar's
+  double rms;               // of the weights' relative errors
 };
 
 constexpr char kRecordA[] = "model/testdata/small_gpt.bin";
 constexpr char kRecord7[] = "model/testdata/small_record7.bin";
 constexpr char kRecordC[] = "model/testdata/small_unified.bin";
 constexpr char kRecordB[] = "model/testdata/small_gpt_backout.bin";
-const Case kCases[] = {{"Bf16", kRecordA, testing::SmallConfig, false, 0.04},
-                       {"Fp8", kRecordA, testing::SmallConfig, true, 0.04},
-                       {"Backout", kRecordB, testing::SmallBackoutConfig, false, 0.065},
-                       {"Record7", kRecord7, testing::SmallRecord7Config, false, 0.04},
-                       {"UnifiedBf16", kRecordC, testing::SmallUnifiedConfig, false, 0.04},
-                       {"UnifiedFp8", kRecordC, testing::SmallUnifiedConfig, true, 0.04}};
+const Case kCases[] = {
+    {"Bf16", kRecordA, testing::SmallConfig, false, 0.04, 0.045, 0.024},
+    {"Fp8", kRecordA, testing::SmallConfig, true, 0.04, 0.04, 0.026},
+    {"Backout", kRecordB, testing::SmallBackoutConfig, false, 0.066, 0.065, 0.030},
+    {"Record7", kRecord7, testing::SmallRecord7Config, false, 0.04, 0.04, 0.022},
+    {"UnifiedBf16", kRecordC, testing::SmallUnifiedConfig, false, 0.04, 0.04, 0.019},
+    {"UnifiedFp8", kRecordC, testing::SmallUnifiedConfig, true, 0.04, 0.04, 0.027}};
 
 Reference ReadReference(const Case& c) {
   std::ifstream file(c.file, std::ios::binary);
@@ -71,7 +74,17 @@ class FixtureTest : public ::testing::TestWithParam<Case> {};
 // points that differ. The fp8 head's roundings are in the reference as well.
 // A backout leaves the difference of two larger streams, and gate gradients a third smaller: there
 // the same emulation moves them by 2.6 % in the median and 4.4 % at most, and its gate of layer 5
-// by 3.5 % where ours, rounded elsewhere, is off by 6.1 %.
+// by 3.5 % where ours, rounded elsewhere, is off by 6.5 %.
+//
+// A single figure is chance. Gradients of norms from their rounded outputs, as before, and from
+// their inputs, for these weights and eight other draws of them (A, A in fp8, B):
+//   mean log of the ratio of errors   -0.2, -0.1, +0.2 %, each +- 0.2 to 0.3 % (standard error)
+//   scalars off by more than 4 %      2, 8 and 5 before, 4, 6 and 5 after, of 72 or 62 a draw
+//   the worst scalar                  6.0, 8.4, 10.3 % before, 6.3, 9.4, 8.9 % after
+// Of the draw here A's scalar 16 went from below 2.2 to 4.43 %, B's gate of layer 5 from 6.05 to
+// 6.53 %; hence 4.5 and 6.6 %. A fault that moves many weights is seen by `rms`, which was 2.25,
+// 2.50, 2.81, 2.05, 1.75, 2.54 % before in the cases' order and is 2.26, 2.47, 2.84, 2.04, 1.71,
+// 2.60 %.
 TEST_P(FixtureTest, LossesAndGradientsMatchTorch) {
   const bool fp8 = GetParam().fp8;
   const double tolerance = GetParam().tolerance;
@@ -93,7 +106,7 @@ TEST_P(FixtureTest, LossesAndGradientsMatchTorch) {
   EXPECT_LT(Norm(error) / std::sqrt(error.size()), fp8 ? 0.06 : 0.03);
   EXPECT_NEAR(mean, want_mean, 0.006);
 
-  double worst = 0;
+  double worst = 0, square = 0;
   for (size_t p = 0; p < want.gradients.size(); ++p) {
     const std::string& name = weights->parameters()[p].spec.name;
     const std::vector<float> got = testing::Download(weights->parameters()[p].grad, *queue);
@@ -105,19 +118,22 @@ TEST_P(FixtureTest, LossesAndGradientsMatchTorch) {
       dot += got[i] * want.gradients[p][i];
       if (name == "scalars") {
         // A scalar sums thousands of terms of both signs: judge it by the size of the others.
-        EXPECT_NEAR(got[i], want.gradients[p][i],
-                    tolerance * (std::abs(want.gradients[p][i]) + norm / std::sqrt(45.0)))
+        EXPECT_NEAR(
+            got[i], want.gradients[p][i],
+            GetParam().scalar_tolerance * (std::abs(want.gradients[p][i]) + norm / std::sqrt(45.0)))
             << "scalar " << i;
       }
     }
     const double relative = Norm(difference) / norm;
     worst = std::max(worst, relative);
+    square += relative * relative;
     EXPECT_GT(norm, 0) << name;
     EXPECT_LT(relative, tolerance) << name;
     EXPECT_GT(dot / norm / Norm(std::vector<double>(got.begin(), got.end())),
               tolerance > 0.05 ? 0.998 : 0.999)
         << name;
   }
+  EXPECT_LT(std::sqrt(square / want.gradients.size()), GetParam().rms);
   RecordProperty("worst_relative_error", std::to_string(worst));
 }
 

@@ -73,6 +73,7 @@ void Gpt::PlanForwardOnly(PassMemory& memory) {
   memory.Add(&m.inv_rms, "inv_rms", DType::kF32, rows);
   m.attention.Plan(config_, shape_, memory);
   m.mlp.Plan(config_, shape_, memory);
+  memory.Add(&m.mlp_x, "mlp x", DType::kBF16, stream);
   memory.Add(&m.mlp_u, "mlp u", DType::kBF16, stream);
   memory.Add(&m.mlp_inv_rms, "mlp inv_rms", DType::kF32, rows);
   if (has_banks()) memory.Add(&m.skipped, "skipped", DType::kBF16, stream);
@@ -89,6 +90,7 @@ void Gpt::PlanLayer(int layer, PassMemory& memory) {
   if (mlp) m.mlp.Plan(config_, shape_, memory);
   if (HasGatedSkip(layer)) memory.Add(&m.skipped, "skipped", DType::kBF16, stream);
   if (attention && mlp) {
+    memory.Add(&m.mlp_x, "mlp x", DType::kBF16, stream);
     memory.Add(&m.mlp_u, "mlp u", DType::kBF16, stream);
     memory.Add(&m.mlp_inv_rms, "mlp inv_rms", DType::kF32, rows);
   }
@@ -96,7 +98,7 @@ void Gpt::PlanLayer(int layer, PassMemory& memory) {
 
 void Gpt::PlanScratch(PassMemory& memory) {
   const std::vector<int64_t> stream = {shape_.slots, shape_.slot_tokens, config_.dim};
-  memory.Add(&scratch_.stream, "stream", DType::kBF16, stream);
+  if (config_.backout_layer >= 0) memory.Add(&scratch_.left, "left", DType::kBF16, stream);
   scratch_.attention.Plan(config_, shape_, memory);
   if (!shape_.train) return;
   memory.Add(&scratch_.dx, "dx", DType::kBF16, stream);

@@ -53,10 +53,9 @@ void HeadStage::LossGrad(const PassInput& input, const Weight& lm_head, Tensor x
   args.loss_weights = input.loss_weights;
   const Tensor dw = lm_head.grad.Reshape({-1, lm_head.value.dim(0), lm_head.value.dim(1)});
   kernels::HeadLossGrad(args, losses, dx, dw, queue);
-  if (!backout.from) return kernels::RmsNormGrad(dx, hidden_, inv_rms_, Tensor(), dx, queue);
+  if (!backout.from) return kernels::RmsNormGrad(dx, x, inv_rms_, Tensor(), dx, queue);
   kernels::MixNormGradArgs grad;
   grad.du = dx;
-  grad.u = hidden_;
   grad.inv_rms = inv_rms_;
   grad.x = x;
   grad.x0 = backout.from;

@@ -26,17 +26,26 @@ namespace HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// x0 = rms(e + weight * before); `before` is null for a slot's first token.
-void SmearNormRow(const BF16* e, const BF16* before, float weight, int64_t cols, float* scratch,
-                  BF16* x0, float* inv_rms) {
+// x = e + weight * before, rounded to bf16; `before` is null for a row without a predecessor.
+void SmearInto(const BF16* e, const BF16* before, float weight, int64_t cols, float* out) {
   const DF d;
   const VF w = hn::Set(d, weight);
-  VF sum = hn::Zero(d);
   ForEachVec(d, cols, [&](int64_t i, int64_t n) {
     VF x = LoadAny(d, e + i, n);
     if (before != nullptr) x = RoundVecToBF16(d, hn::MulAdd(w, LoadAny(d, before + i, n), x));
+    StoreAny(d, x, out + i, n);
+  });
+}
+
+// x0 = rms(x), with x as SmearInto makes it.
+void SmearNormRow(const BF16* e, const BF16* before, float weight, int64_t cols, float* scratch,
+                  BF16* x0, float* inv_rms) {
+  const DF d;
+  SmearInto(e, before, weight, cols, scratch);
+  VF sum = hn::Zero(d);
+  ForEachVec(d, cols, [&](int64_t i, int64_t n) {
+    const VF x = LoadAny(d, scratch + i, n);
     sum = hn::MulAdd(x, x, sum);
-    StoreAny(d, x, scratch + i, n);
   });
   *inv_rms = 1.0f / std::sqrt(hn::GetLane(hn::SumOfLanes(d, sum)) / cols + kRmsEpsilon);
   const VF rho = hn::Set(d, *inv_rms);
@@ -45,19 +54,22 @@ void SmearNormRow(const BF16* e, const BF16* before, float weight, int64_t cols,
   });
 }
 
-// dx = inv_rms * (dy - y * mean(y * dy)); returns dx . before if there is one, else 0.
-float NormGradRow(const BF16* dy, const BF16* y, float inv_rms, const BF16* before, int64_t cols,
-                  float* dx) {
+// dx = inv_rms * (dy - n * mean(n * dy)), n = x * inv_rms with x as SmearInto makes it, which goes
+// to `x`; returns dx . before if there is one, else 0.
+float NormGradRow(const BF16* dy, const BF16* e, const BF16* before, float weight, float inv_rms,
+                  int64_t cols, float* x, float* dx) {
   const DF d;
+  SmearInto(e, before, weight, cols, x);
   VF sum = hn::Zero(d);
   ForEachVec(d, cols, [&](int64_t i, int64_t n) {
-    sum = hn::MulAdd(LoadAny(d, y + i, n), LoadAny(d, dy + i, n), sum);
+    sum = hn::MulAdd(LoadAny(d, x + i, n), LoadAny(d, dy + i, n), sum);
   });
-  const VF mean = hn::Set(d, hn::GetLane(hn::SumOfLanes(d, sum)) / cols);
+  // n * mean(n * dy) = x * share
+  const VF share = hn::Set(d, inv_rms * inv_rms * (hn::GetLane(hn::SumOfLanes(d, sum)) / cols));
   const VF rho = hn::Set(d, inv_rms);
   VF dot = hn::Zero(d);
   ForEachVec(d, cols, [&](int64_t i, int64_t n) {
-    const VF g = hn::Mul(rho, hn::NegMulAdd(LoadAny(d, y + i, n), mean, LoadAny(d, dy + i, n)));
+    const VF g = hn::Mul(rho, hn::NegMulAdd(LoadAny(d, x + i, n), share, LoadAny(d, dy + i, n)));
     if (before != nullptr) dot = hn::MulAdd(g, LoadAny(d, before + i, n), dot);
     StoreAny(d, g, dx + i, n);
   });
@@ -128,12 +140,13 @@ class CpuEmbeddingOps : public EmbeddingOps {
 
   // With x_t = e_t + lambda g_t e_{t-1}, g_t = sigmoid(w . e_t), and dx_t from the norm:
   //   de_t = dx_t + lambda g_{t+1} dx_{t+1} + lambda (dx_t . e_{t-1}) g_t (1 - g_t) w
-  // A block computes the dx of the row after its last one a second time.
+  // A block computes the dx of the row after its last one a second time. Without a smear it is dx.
   void EmbedSmearNormGrad(const EmbedSmearNormArgs& a, Tensor dx0, Tensor de, Tensor dsmear_w,
                           Tensor dscalars, Queue&) const override {
     const int64_t slots = a.tokens.dim(0), tokens = a.tokens.dim(1), dim = a.x0.cols();
-    const int64_t features = a.smear_w.cols();
-    const float lambda = a.scalars.f32()[a.smear_lambda];
+    const bool smears = a.smear_lambda >= 0;
+    const int64_t features = smears ? a.smear_w.cols() : 0;
+    const float lambda = smears ? a.scalars.f32()[a.smear_lambda] : 0.0f;
     const int64_t blocks = (tokens + kRows - 1) / kRows;
     // Per block: the gradient of the gate's weights, then lambda's.
     std::vector<float> partial(slots * blocks * (features + 1), 0.0f);
@@ -142,11 +155,11 @@ class CpuEmbeddingOps : public EmbeddingOps {
       float* next = ThreadScratch(1, dim);
       float* sums = partial.data() + task * (features + 1);
       float gate = 0, dot = 0, next_gate = 0, next_dot = 0;
-      Dx(a, dx0, slot * tokens + begin, begin, dx, &gate, &dot);
+      Dx(a, dx0, slot * tokens + begin, begin, lambda, dx, &gate, &dot);
       for (int64_t t = begin; t < end; ++t) {
         const int64_t row = slot * tokens + t;
-        if (t + 1 < tokens) Dx(a, dx0, row + 1, t + 1, next, &next_gate, &next_dot);
-        if (t > 0) {
+        if (t + 1 < tokens) Dx(a, dx0, row + 1, t + 1, lambda, next, &next_gate, &next_dot);
+        if (smears && t > 0) {
           const BF16* e = Row(a, row);
           const float slope = lambda * dot * gate * (1 - gate);
           sums[features] += gate * dot;
@@ -155,7 +168,7 @@ class CpuEmbeddingOps : public EmbeddingOps {
             dx[i] += slope * ToFloat(a.smear_w.bf16()[i]);
           }
         }
-        if (t + 1 < tokens) {
+        if (smears && t + 1 < tokens) {
           KERNELS_DISPATCH(AddScaledRow)(next, lambda * next_gate, dx, dim);
         }
         KERNELS_DISPATCH(StoreRow)(dx, de.bf16() + row * dim, dim);
@@ -164,7 +177,7 @@ class CpuEmbeddingOps : public EmbeddingOps {
         dot = next_dot;
       }
     });
-    for (int64_t slot = 0; slot < slots; ++slot) {
+    for (int64_t slot = 0; smears && slot < slots; ++slot) {
       std::vector<float> total(features + 1, 0.0f);
       for (int64_t block = 0; block < blocks; ++block) {
         const float* sums = partial.data() + (slot * blocks + block) * (features + 1);
@@ -238,13 +251,15 @@ class CpuEmbeddingOps : public EmbeddingOps {
   }
 
   // The norm's gradient of token t of its slot, the token's gate, and dx . e_{t-1}.
-  static void Dx(const EmbedSmearNormArgs& a, const Tensor& dx0, int64_t row, int64_t t, float* dx,
-                 float* gate, float* dot) {
+  static void Dx(const EmbedSmearNormArgs& a, const Tensor& dx0, int64_t row, int64_t t,
+                 float lambda, float* dx, float* gate, float* dot) {
     const int64_t dim = a.x0.cols();
-    const BF16* before = t == 0 ? nullptr : Row(a, row - 1);
-    *gate = t == 0 ? 0.0f : GateOf(a, row);
-    *dot = KERNELS_DISPATCH(NormGradRow)(dx0.bf16() + row * dim, a.x0.bf16() + row * dim,
-                                         a.inv_rms.f32()[row], before, dim, dx);
+    const bool smeared = a.smear_lambda >= 0 && t > 0;
+    const BF16* before = smeared ? Row(a, row - 1) : nullptr;
+    *gate = smeared ? GateOf(a, row) : 0.0f;
+    *dot =
+        KERNELS_DISPATCH(NormGradRow)(dx0.bf16() + row * dim, Row(a, row), before, lambda * *gate,
+                                      a.inv_rms.f32()[row], dim, ThreadScratch(2, dim), dx);
   }
 
   // work(task, slot, begin, end) for each block of rows of each slot

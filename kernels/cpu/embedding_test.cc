@@ -142,7 +142,7 @@ struct Oracle {
 
 // RelativeError counts the largest error in units of the root mean square; elements reach some
 // five times that, and a bf16 rounding is at most 2^-8 of an element. x0 is rounded twice (x and
-// x0 itself), de once after the rounded x0 entered it.
+// x0 itself), de once after the rounded x entered it.
 constexpr double kForward = 0.03;
 constexpr double kGradient = 0.03;
 
@@ -221,9 +221,32 @@ TEST(EmbedSmearNorm, WithoutASmearItIsTheNorm) {
                   e.get().bf16() + r * shape.dim);
     }
     RmsNorm(e, x0, inv_rms, *queue);
-    RmsNormGrad(problem.dx0, x0, inv_rms, Tensor(), de, *queue);
+    RmsNormGrad(problem.dx0, e, inv_rms, Tensor(), de, *queue);
     ExpectSameBits({problem.x0, problem.inv_rms, problem.de}, {x0, inv_rms, de});
   }
+}
+
+// A gradient along x, of which the gate of 1/2 times lambda 2 makes e_t + e_{t-1}, is taken away.
+TEST(EmbedSmearNorm, GradientAlongXVanishes) {
+  const Shape shape = {2, 40, 96, 12};
+  Problem problem(shape, 1);
+  problem.smear_w.Set(Doubles(shape.features));
+  problem.scalars.get().f32()[kLambda] = 2;
+  const Doubles table = problem.table.ToDouble();
+  const auto element = [&](int64_t row, int64_t i) {
+    return table[problem.tokens.get().i32()[row] * shape.dim + i];
+  };
+  Doubles x;
+  for (int64_t row = 0; row < shape.rows(); ++row) {
+    const bool first = row % shape.tokens == 0;
+    for (int64_t i = 0; i < shape.dim; ++i) {
+      x.push_back(element(row, i) + (first ? 0.0 : element(row - 1, i)));
+    }
+  }
+  problem.dx0.Set(x);
+  problem.Run();
+  for (double value : problem.de.ToDouble()) EXPECT_LT(std::abs(value), 2e-5);
+  for (double value : problem.dsmear_w.ToDouble()) EXPECT_LT(std::abs(value), 1e-2);
 }
 
 TEST(EmbedSmearNorm, ThreadsChangeNoBit) {

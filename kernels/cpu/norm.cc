@@ -68,18 +68,21 @@ void NormRow(const BF16* x, int64_t cols, float* scratch, BF16* y, float* inv_rm
   StoreScaled(scratch, *inv_rms, y, cols);
 }
 
-// scratch <- residual + inv_rms * (du - y * mean(y * du)), with du in scratch before.
-void NormGradInPlace(float* scratch, const BF16* y, const BF16* residual, float inv_rms,
+// scratch <- residual + inv_rms * (du - n * mean(n * du)), n = x * inv_rms, with du in scratch
+// before. x is f32 or bf16.
+template <typename T>
+void NormGradInPlace(float* scratch, const T* x, const BF16* residual, float inv_rms,
                      int64_t cols) {
   const DF d;
   VF sum = hn::Zero(d);
   ForEachVec(d, cols, [&](int64_t i, int64_t n) {
-    sum = hn::MulAdd(LoadAny(d, y + i, n), LoadAny(d, scratch + i, n), sum);
+    sum = hn::MulAdd(LoadAny(d, x + i, n), LoadAny(d, scratch + i, n), sum);
   });
-  const VF mean = hn::Set(d, hn::GetLane(hn::SumOfLanes(d, sum)) / cols);
+  // n * mean(n * du) = x * share
+  const VF share = hn::Set(d, inv_rms * inv_rms * (hn::GetLane(hn::SumOfLanes(d, sum)) / cols));
   const VF rho = hn::Set(d, inv_rms);
   ForEachVec(d, cols, [&](int64_t i, int64_t n) {
-    const VF centred = hn::NegMulAdd(LoadAny(d, y + i, n), mean, LoadAny(d, scratch + i, n));
+    const VF centred = hn::NegMulAdd(LoadAny(d, x + i, n), share, LoadAny(d, scratch + i, n));
     const VF base = residual == nullptr ? hn::Zero(d) : LoadAny(d, residual + i, n);
     StoreAny(d, hn::MulAdd(rho, centred, base), scratch + i, n);
   });
@@ -90,43 +93,51 @@ void LoadRow(const BF16* x, int64_t cols, float* row) {
   ForEachVec(d, cols, [&](int64_t i, int64_t n) { StoreAny(d, LoadAny(d, x + i, n), row + i, n); });
 }
 
-void NormGradRow(const BF16* dy, const BF16* y, float inv_rms, const BF16* residual, int64_t cols,
+void NormGradRow(const BF16* dy, const BF16* x, float inv_rms, const BF16* residual, int64_t cols,
                  float* scratch, BF16* dx) {
   LoadRow(dy, cols, scratch);
-  NormGradInPlace(scratch, y, residual, inv_rms, cols);
+  NormGradInPlace(scratch, x, residual, inv_rms, cols);
   StoreScaled(scratch, 1.0f, dx, cols);
 }
 
-void MixRow(const BF16* x, const BF16* x0, const BF16* saved, MixWeights w, int64_t cols,
-            float* scratch, BF16* mixed, BF16* u, float* inv_rms) {
+// The mix, rounded to bf16. `saved` is null without a skip connection.
+void MixInto(const BF16* x, const BF16* x0, const BF16* saved, MixWeights w, int64_t cols,
+             float* mixed) {
   const DF d;
   const VF wx = hn::Set(d, w.x), wx0 = hn::Set(d, w.x0), s = hn::Set(d, w.s);
   ForEachVec(d, cols, [&](int64_t i, int64_t n) {
     VF v = LoadAny(d, x + i, n);
     if (saved != nullptr) v = hn::MulAdd(s, LoadAny(d, saved + i, n), v);
     v = hn::MulAdd(wx, v, hn::Mul(wx0, LoadAny(d, x0 + i, n)));
-    v = RoundVecToBF16(d, v);
-    StoreAny(d, v, scratch + i, n);
-    StoreAny(d, v, mixed + i, n);
+    StoreAny(d, RoundVecToBF16(d, v), mixed + i, n);
   });
+}
+
+void MixRow(const BF16* x, const BF16* x0, const BF16* saved, MixWeights w, int64_t cols,
+            float* scratch, BF16* mixed, BF16* u, float* inv_rms) {
+  MixInto(x, x0, saved, w, cols, scratch);
+  StoreScaled(scratch, 1.0f, mixed, cols);
   if (u == nullptr) return;
   *inv_rms = InvRms(scratch, cols);
   StoreScaled(scratch, *inv_rms, u, cols);
 }
 
 // Adds this row's part to `sums`.
-void MixGradRow(const MixNormGradArgs& a, int64_t row, MixWeights w, float* scratch,
+void MixGradRow(const MixNormGradArgs& a, int64_t row, MixWeights w, float* scratch, float* mixed,
                 MixSums* sums) {
   const DF d;
   const int64_t cols = a.x.cols(), at = row * cols;
   const BF16* residual = a.dresidual ? a.dresidual.bf16() + at : nullptr;
-  LoadRow(a.u ? a.du.bf16() + at : residual, cols, scratch);
+  const BF16* saved = a.saved ? a.saved.bf16() + at : nullptr;
+  LoadRow(a.du ? a.du.bf16() + at : residual, cols, scratch);
   if (a.du_head) {
     const int64_t k = a.du_head.cols();
     for (int64_t i = 0; i < k; ++i) scratch[i] += a.du_head.f32()[row * k + i];
   }
-  if (a.u) NormGradInPlace(scratch, a.u.bf16() + at, residual, a.inv_rms.f32()[row], cols);
-  const BF16* saved = a.saved ? a.saved.bf16() + at : nullptr;
+  if (a.du) {
+    MixInto(a.x.bf16() + at, a.x0.bf16() + at, saved, w, cols, mixed);
+    NormGradInPlace(scratch, mixed, residual, a.inv_rms.f32()[row], cols);
+  }
   const BF16* extra = a.dx_extra ? a.dx_extra.bf16() + at : nullptr;
   const VF wx = hn::Set(d, w.x), wx0 = hn::Set(d, w.x0), s = hn::Set(d, w.s);
   const VF wxs = hn::Set(d, w.x * w.s);
@@ -193,13 +204,13 @@ class CpuNormOps : public NormOps {
     });
   }
 
-  void RmsNormGrad(Tensor dy, Tensor y, Tensor inv_rms, Tensor residual, Tensor dx,
+  void RmsNormGrad(Tensor dy, Tensor x, Tensor inv_rms, Tensor residual, Tensor dx,
                    Queue&) const override {
-    const int64_t cols = dy.cols();
-    ForRows(dy, [&](int64_t row, float* scratch) {
+    const int64_t cols = x.cols();
+    ForRows(x, [&](int64_t row, float* scratch) {
       const BF16* base = residual ? residual.bf16() + row * cols : nullptr;
       KERNELS_DISPATCH(NormGradRow)
-      (dy.bf16() + row * cols, y.bf16() + row * cols, inv_rms.f32()[row], base, cols, scratch,
+      (dy.bf16() + row * cols, x.bf16() + row * cols, inv_rms.f32()[row], base, cols, scratch,
        dx.bf16() + row * cols);
     });
   }
@@ -223,9 +234,11 @@ class CpuNormOps : public NormOps {
     std::vector<MixSums> sums(slots * blocks, MixSums{});
     pool_.ParallelFor(slots * blocks, [&](int64_t task) {
       float* scratch = ThreadScratch(0, args.x.cols());
+      float* mixed = ThreadScratch(1, args.x.cols());
       const int64_t slot = task / blocks, begin = task % blocks * kRows;
       for (int64_t t = begin; t < std::min(begin + kRows, tokens); ++t) {
-        KERNELS_DISPATCH(MixGradRow)(args, slot * tokens + t, weights, scratch, &sums[task]);
+        KERNELS_DISPATCH(MixGradRow)
+        (args, slot * tokens + t, weights, scratch, mixed, &sums[task]);
       }
     });
     for (int64_t slot = 0; slot < slots; ++slot) {

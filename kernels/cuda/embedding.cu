@@ -81,6 +81,11 @@ __device__ __forceinline__ void Store(const float (&row)[vectors][8], int dim, B
   }
 }
 
+// An element of x. Both passes compute the same bits.
+__device__ __forceinline__ float Smeared(float e, float weight, float before) {
+  return RoundF32(fmaf(weight, before, e));
+}
+
 // Bytes per token: 2 D gathered (twice, the second time from a cache), 2 D written.
 template <int vectors>
 __global__ void __launch_bounds__(kThreads) SmearNorm(Problem p) {
@@ -103,7 +108,7 @@ __global__ void __launch_bounds__(kThreads) SmearNorm(Problem p) {
     Unpack(before.packed[v], b);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      if (smeared) x[v][i] = RoundF32(x[v][i] + weight * b[i]);
+      if (smeared) x[v][i] = Smeared(x[v][i], weight, b[i]);
       sum += x[v][i] * x[v][i];
     }
   }
@@ -120,38 +125,43 @@ __global__ void __launch_bounds__(kThreads) SmearNorm(Problem p) {
 // Of row t: the gradient dx of x_t, and what the gate's gradient needs.
 template <int vectors>
 struct RowGrad {
-  // `before` is e_{t-1}, or null for a slot's first row, which has no gate.
+  // `before` is e_{t-1}, or null for a row without a gate: a slot's first, or any without a smear.
   __device__ void Compute(const Problem& p, const BF16* dx0, int64_t row, const BF16* e,
-                          const BF16* before, float w) {
-    PackedRow<vectors> packed_dy, packed_y, packed_before;
+                          const BF16* before, float w, float lambda) {
+    PackedRow<vectors> packed_dy, packed_x, packed_before;
     packed_dy.Load(dx0 + row * p.dim, p.dim);
-    packed_y.Load(p.x0 + row * p.dim, p.dim);
+    packed_x.Load(e, p.dim);  // x_t as soon as the gate is known
     packed_before.Load(before, p.dim);
     const float inv_rms = p.inv_rms[row];
     feature = p.Feature(e);
     gate = before == nullptr ? 0.0f : Sigmoid(WarpSum(w * feature));
-    float y[vectors][8];
-    float sum = 0;
+    const float weight = lambda * gate;
+    float x_dy = 0, dy_before = 0, x_before = 0;
 #pragma unroll
     for (int v = 0; v < vectors; ++v) {
-      Unpack(packed_dy.packed[v], dx[v]);
-      Unpack(packed_y.packed[v], y[v]);
-#pragma unroll
-      for (int i = 0; i < 8; ++i) sum += y[v][i] * dx[v][i];
-    }
-    const float mean = WarpSum(sum) / p.dim;
-    sum = 0;
-#pragma unroll
-    for (int v = 0; v < vectors; ++v) {
-      float b[8];
+      float dy[8], x[8], b[8];
+      Unpack(packed_dy.packed[v], dy);
+      Unpack(packed_x.packed[v], x);
       Unpack(packed_before.packed[v], b);
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
-        dx[v][i] = inv_rms * (dx[v][i] - y[v][i] * mean);
-        sum += dx[v][i] * b[i];
+        if (before != nullptr) x[i] = Smeared(x[i], weight, b[i]);
+        x_dy += x[i] * dy[i];
+        dy_before += dy[i] * b[i];
+        x_before += x[i] * b[i];
       }
+      packed_x.packed[v] = Pack(x);  // loses nothing: x is rounded
     }
-    dot = WarpSum(sum);
+    const float share = inv_rms * inv_rms * (WarpSum(x_dy) / p.dim);  // n mean(n dy) = x share
+    dot = inv_rms * WarpSum(dy_before - x_before * share);
+#pragma unroll
+    for (int v = 0; v < vectors; ++v) {
+      float dy[8], x[8];
+      Unpack(packed_dy.packed[v], dy);
+      Unpack(packed_x.packed[v], x);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) dx[v][i] = inv_rms * (dy[i] - x[i] * share);
+    }
   }
 
   float dx[vectors][8];
@@ -162,10 +172,10 @@ struct RowGrad {
 
 // With x_t = e_t + lambda g_t e_{t-1}, g_t = sigmoid(w . e_t), and dx_t from the norm:
 //   de_t = dx_t + lambda g_{t+1} dx_{t+1} + lambda (dx_t . e_{t-1}) g_t (1 - g_t) w
-// Bytes per token: 4 D read, 2 D gathered, both (kRun + 1) / kRun times; 2 D written.
+// Bytes per token: 2 D read, 2 D gathered, both (kRun + 1) / kRun times; 2 D written.
 // partials: dsmear_w [features], then the gradient of lambda.
 template <int vectors>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, vectors <= 3 ? 2 : 1)
     SmearNormGrad(Problem p, const BF16* dx0, BF16* de, Partials partials) {
   __shared__ float sums[kWarps][kMaxFeatures + 1];
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
@@ -191,13 +201,13 @@ __global__ void __launch_bounds__(kThreads)
     RowGrad<vectors> row, next;
     const BF16* e = embedding(begin);
     const BF16* before = embedding(begin - 1);
-    row.Compute(p, dx0, slot_row + begin, e, begin == 0 ? nullptr : before, w);
+    row.Compute(p, dx0, slot_row + begin, e, begin == 0 ? nullptr : before, w, lambda);
     for (int64_t t = begin; t < end; ++t) {
       const bool followed = t + 1 < p.tokens;
       if (followed) {
         before = e;
         e = embedding(t + 1);
-        next.Compute(p, dx0, slot_row + t + 1, e, before, w);
+        next.Compute(p, dx0, slot_row + t + 1, e, before, w, lambda);
       }
       const float slope = lambda * row.dot * row.gate * (1.0f - row.gate);
       w_sum += slope * row.feature;
@@ -225,6 +235,16 @@ __global__ void __launch_bounds__(kThreads)
   *partials.at(blockIdx.y, threadIdx.x, blockIdx.x) = sum;
 }
 
+// Without a smear: a warp a row. Bytes per token: 2 D read, 2 D gathered, 2 D written.
+template <int vectors>
+__global__ void __launch_bounds__(kThreads) EmbedNormGrad(Problem p, const BF16* dx0, BF16* de) {
+  const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp;
+  if (row >= p.slots * p.tokens) return;
+  RowGrad<vectors> grad;
+  grad.Compute(p, dx0, row, p.Embedding(p.token_ids[row]), nullptr, 0.0f, 0.0f);
+  Store(grad.dx, p.dim, de + row * p.dim);
+}
+
 template <int vectors>
 void Forward(const Problem& p, CudaQueue& queue) {
   const auto blocks = static_cast<unsigned>(CeilDiv(p.slots * p.tokens, kWarps));
@@ -237,6 +257,13 @@ void Backward(const Problem& p, const BF16* dx0, BF16* de, const Partials& parti
               CudaQueue& queue) {
   const dim3 grid(static_cast<unsigned>(partials.blocks), static_cast<unsigned>(p.slots));
   SmearNormGrad<vectors><<<grid, kThreads, 0, queue.stream()>>>(p, dx0, de, partials);
+  CheckLaunch("EmbedSmearNormGrad");
+}
+
+template <int vectors>
+void BackwardWithoutSmear(const Problem& p, const BF16* dx0, BF16* de, CudaQueue& queue) {
+  const auto blocks = static_cast<unsigned>(CeilDiv(p.slots * p.tokens, kWarps));
+  EmbedNormGrad<vectors><<<blocks, kThreads, 0, queue.stream()>>>(p, dx0, de);
   CheckLaunch("EmbedSmearNormGrad");
 }
 
@@ -263,8 +290,12 @@ class CudaEmbeddingOps : public EmbeddingOps {
                           Tensor dscalars, Queue& queue) const override {
     constexpr decltype(&Backward<1>) kRuns[kMaxVectors] = {Backward<1>, Backward<2>, Backward<3>,
                                                            Backward<4>};
+    constexpr decltype(&BackwardWithoutSmear<1>) kPlainRuns[kMaxVectors] = {
+        BackwardWithoutSmear<1>, BackwardWithoutSmear<2>, BackwardWithoutSmear<3>,
+        BackwardWithoutSmear<4>};
     CudaQueue& cuda_queue = Cuda(queue);
     const Problem p(a);
+    if (a.smear_lambda < 0) return kPlainRuns[Vectors(a) - 1](p, dx0.bf16(), de.bf16(), cuda_queue);
     Partials partials = {nullptr, p.slots, p.features + 1,
                          static_cast<int>(CeilDiv(p.tokens, kWarps * kRun))};
     partials.data = static_cast<float*>(cuda_queue.Scratch(partials.bytes()));

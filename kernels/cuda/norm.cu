@@ -62,34 +62,34 @@ __global__ void __launch_bounds__(kThreads)
 
 template <typename S>
 __global__ void __launch_bounds__(kThreads)
-    RmsNormGradKernel(const BF16* dy, const BF16* y, const float* inv_rms, const BF16* residual,
+    RmsNormGradKernel(const BF16* dy, const BF16* x, const float* inv_rms, const BF16* residual,
                       int64_t rows, int cols, BF16* dx) {
   const int64_t row = RowOfGrid<S>();
   if (row >= rows) return;
   const int64_t at = row * cols;
   const float rho = inv_rms[row];
-  BF16x8 g[S::kVecs], u[S::kVecs], base[S::kVecs];
+  BF16x8 g[S::kVecs], v[S::kVecs], base[S::kVecs];
   LoadRow<S>(dy + at, cols, g);
-  LoadRow<S>(y + at, cols, u);
+  LoadRow<S>(x + at, cols, v);
   LoadOptionalRow<S>(residual, at, cols, base);
   float dot = 0;
 #pragma unroll
   for (int i = 0; i < S::kVecs; ++i) {
     float a[8], b[8];
     cuda::Unpack(g[i], a);
-    cuda::Unpack(u[i], b);
+    cuda::Unpack(v[i], b);
 #pragma unroll
     for (int j = 0; j < 8; ++j) dot = fmaf(a[j], b[j], dot);
   }
-  const float mean = RowSum<S>(dot) / cols;
+  const float share = ShareOfX(rho, RowSum<S>(dot) / cols);
 #pragma unroll
   for (int i = 0; i < S::kVecs; ++i) {
     float a[8], b[8], c[8];
     cuda::Unpack(g[i], a);
-    cuda::Unpack(u[i], b);
+    cuda::Unpack(v[i], b);
     cuda::Unpack(base[i], c);
 #pragma unroll
-    for (int j = 0; j < 8; ++j) c[j] = fmaf(rho, fmaf(-b[j], mean, a[j]), c[j]);
+    for (int j = 0; j < 8; ++j) c[j] = fmaf(rho, fmaf(-b[j], share, a[j]), c[j]);
     if (ColumnOf<S>(i) < cols) cuda::Store8(dx + at + ColumnOf<S>(i), cuda::Pack(c));
   }
 }
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(kThreads)
     cuda::Unpack(first[i], b);
     cuda::Unpack(old[i], c);
 #pragma unroll
-    for (int j = 0; j < 8; ++j) a[j] = fmaf(w.x, fmaf(w.s, c[j], a[j]), w.x0 * b[j]);
+    for (int j = 0; j < 8; ++j) a[j] = Mixed(w, a[j], b[j], c[j]);
     v[i] = cuda::Pack(a);
     if (ColumnOf<S>(i) < cols) cuda::Store8(mixed + at + ColumnOf<S>(i), v[i]);
   }
@@ -137,14 +137,14 @@ class CudaNormOps : public NormOps {
     CheckLaunch("RmsNorm");
   }
 
-  void RmsNormGrad(Tensor dy, Tensor y, Tensor inv_rms, Tensor residual, Tensor dx,
+  void RmsNormGrad(Tensor dy, Tensor x, Tensor inv_rms, Tensor residual, Tensor dx,
                    Queue& queue) const override {
-    norm::ForColumns("RmsNormGrad", dy, [&](auto shape) {
+    norm::ForColumns("RmsNormGrad", x, [&](auto shape) {
       using S = decltype(shape);
       norm::RmsNormGradKernel<S>
-          <<<cuda::CeilDiv(dy.rows(), S::kRows), norm::kThreads, 0, Cuda(queue).stream()>>>(
-              dy.bf16(), y.bf16(), inv_rms.f32(), norm::OptionalBF16(residual), dy.rows(),
-              dy.cols(), dx.bf16());
+          <<<cuda::CeilDiv(x.rows(), S::kRows), norm::kThreads, 0, Cuda(queue).stream()>>>(
+              dy.bf16(), x.bf16(), inv_rms.f32(), norm::OptionalBF16(residual), x.rows(), x.cols(),
+              dx.bf16());
     });
     CheckLaunch("RmsNormGrad");
   }

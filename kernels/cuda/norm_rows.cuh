@@ -81,6 +81,17 @@ __device__ __forceinline__ MixWeights WeightsOf(const float* scalars, const MixS
                                  : cuda::Sigmoid(scalars[which.skip])};
 }
 
+// An element of the mix before it is rounded to bf16. Both passes compute the same bits.
+__device__ __forceinline__ float Mixed(const MixWeights& w, float x, float x0, float saved) {
+  return fmaf(w.x, fmaf(w.s, saved, x), w.x0 * x0);
+}
+
+// In a norm's gradient, inv_rms * (dy - n * mean(n * dy)) with n = x * inv_rms, what multiplies x
+// in the parentheses; `mean` is that of x * dy.
+__device__ __forceinline__ float ShareOfX(float inv_rms, float mean) {
+  return inv_rms * inv_rms * mean;
+}
+
 // launch(std::bool_constant<normed>)
 template <typename F>
 void ForNorm(bool normed, const F& launch) {

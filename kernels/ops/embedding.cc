@@ -1,6 +1,5 @@
 #include "kernels/ops/embedding.h"
 
-#include "kernels/ops/norm.h"
 #include "third_party/absl_compat/check.h"
 
 namespace kernels {
@@ -56,14 +55,13 @@ void EmbedSmearNormGrad(const EmbedSmearNormArgs& forward, Tensor dx0, Tensor de
   if (forward.smear_lambda == -1) {
     CHECK(dsmear_w.empty() && dscalars.empty())
         << kOp << ": no smear, but dsmear_w " << dsmear_w << ", dscalars " << dscalars;
-    RmsNormGrad(dx0, forward.x0, forward.inv_rms, Tensor(), de, queue);
-    return;
+  } else {
+    CheckLeaves(kOp, dsmear_w, forward.smear_w.size(), forward.x0.dim(0));
+    CheckLeaves(kOp, dscalars, forward.scalars.size(), forward.x0.dim(0));
   }
   CHECK(dx0.dtype() == DType::kBF16 && SameShape(dx0, forward.x0)) << kOp << ": dx0 " << dx0;
   CHECK(de.dtype() == DType::kBF16 && SameShape(de, forward.x0)) << kOp << ": de " << de;
   CHECK(de.data() != dx0.data()) << kOp << ": de may not be dx0";
-  CheckLeaves(kOp, dsmear_w, forward.smear_w.size(), dx0.dim(0));
-  CheckLeaves(kOp, dscalars, forward.scalars.size(), dx0.dim(0));
   queue.ops().embedding->EmbedSmearNormGrad(forward, dx0, de, dsmear_w, dscalars, queue);
 }
 

@@ -26,13 +26,14 @@ struct EmbedSmearNormArgs {
 };
 void EmbedSmearNorm(const EmbedSmearNormArgs& args, Queue& queue);
 
-// Backward: from dx0 to the gradient of each token's embedding row, e.
+// Backward: from dx0 to the gradient of each token's embedding row, e. x is computed again from the
+// table, rounded to bf16 as in forward, and the norm's gradient is RmsNormGrad's; x0 is not read.
 //
 //   dx0       bf16 [slots, T, D]
 //   de        bf16 [slots, T, D], written: the row's gradient as x_t's own row and as the
-//             predecessor of x_{t+1}, and through the gate
+//             predecessor of x_{t+1}, and through the gate; may not be dx0
 //   dsmear_w  f32 [leaves, k], added to;  dscalars  f32 [leaves, n], added to; both empty without
-//             a smear, where this is RmsNormGrad
+//             a smear
 void EmbedSmearNormGrad(const EmbedSmearNormArgs& forward, Tensor dx0, Tensor de, Tensor dsmear_w,
                         Tensor dscalars, Queue& queue);
 

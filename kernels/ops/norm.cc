@@ -39,12 +39,12 @@ void RmsNorm(Tensor x, Tensor y, Tensor inv_rms, Queue& queue) {
   queue.ops().norm->RmsNorm(x, y, inv_rms, queue);
 }
 
-void RmsNormGrad(Tensor dy, Tensor y, Tensor inv_rms, Tensor residual, Tensor dx, Queue& queue) {
-  CheckActivations("RmsNormGrad", dy, inv_rms);
-  CheckRows("RmsNormGrad", "y", y, dy);
-  if (residual) CheckRows("RmsNormGrad", "residual", residual, dy);
-  CheckRows("RmsNormGrad", "dx", dx, dy);
-  queue.ops().norm->RmsNormGrad(dy, y, inv_rms, residual, dx, queue);
+void RmsNormGrad(Tensor dy, Tensor x, Tensor inv_rms, Tensor residual, Tensor dx, Queue& queue) {
+  CheckActivations("RmsNormGrad", x, inv_rms);
+  CheckRows("RmsNormGrad", "dy", dy, x);
+  if (residual) CheckRows("RmsNormGrad", "residual", residual, x);
+  CheckRows("RmsNormGrad", "dx", dx, x);
+  queue.ops().norm->RmsNormGrad(dy, x, inv_rms, residual, dx, queue);
 }
 
 void MixNorm(Tensor x, Tensor x0, Tensor saved, Tensor scalars, MixScalars which, Tensor mixed,
@@ -67,13 +67,12 @@ void MixNormGrad(const MixNormGradArgs& a, Queue& queue) {
   constexpr char kOp[] = "MixNormGrad";
   CheckStream(kOp, a.x);
   if (a.dresidual) CheckRows(kOp, "dresidual", a.dresidual, a.x);
-  if (a.u) {
+  if (a.du) {
     CheckActivations(kOp, a.x, a.inv_rms);
     CheckRows(kOp, "du", a.du, a.x);
-    CheckRows(kOp, "u", a.u, a.x);
   } else {
-    CHECK(a.dresidual && a.du.empty() && a.du_head.empty() && a.inv_rms.empty())
-        << kOp << ": without u there is no norm, hence dresidual, but no du, du_head and inv_rms";
+    CHECK(a.dresidual && a.du_head.empty() && a.inv_rms.empty())
+        << kOp << ": without du there is no norm, hence dresidual, but no du_head and inv_rms";
   }
   CheckRows(kOp, "x0", a.x0, a.x);
   CheckRows(kOp, "dx", a.dx, a.x);

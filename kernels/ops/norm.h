@@ -15,12 +15,16 @@ constexpr float kRmsEpsilon = 1.1920929e-07f;
 // y = rms(x).  x, y  bf16 [slots, T, D] (y may be x);  inv_rms  f32 [slots, T]
 void RmsNorm(Tensor x, Tensor y, Tensor inv_rms, Queue& queue);
 
-// dx = residual + inv_rms * (dy - y * mean(y * dy)).
+// dx = residual + inv_rms * (dy - n * mean(n * dy)), with n = x * inv_rms in f32.
 //
-//   dy, y     bf16 [slots, T, D]; y is RmsNorm's output
+// Without the residual dx is orthogonal to x, so sums of dx times x over many tokens are zero but
+// for rounding. RmsNorm's output y, which is n rounded to bf16, would give such sums a bias, and is
+// not read. PyTorch's _fused_rms_norm_backward normalises again from x in the same way.
+//
+//   dy, x     bf16 [slots, T, D]; x and inv_rms as RmsNorm had them
 //   residual  bf16 like dy, or empty; may be dx
 //   dx        bf16 like dy, rounded once; may be dy
-void RmsNormGrad(Tensor dy, Tensor y, Tensor inv_rms, Tensor residual, Tensor dx, Queue& queue);
+void RmsNormGrad(Tensor dy, Tensor x, Tensor inv_rms, Tensor residual, Tensor dx, Queue& queue);
 
 // Which scalars a mix reads, as indices into the model's `scalars`.
 struct MixScalars {
@@ -43,21 +47,21 @@ struct MixScalars {
 void MixNorm(Tensor x, Tensor x0, Tensor saved, Tensor scalars, MixScalars which, Tensor mixed,
              Tensor u, Tensor inv_rms, Queue& queue);
 
-// The backward pass of MixNorm. With s as there and
-//   dmixed = dresidual + inv_rms * (du' - u * mean(u * du')), or without a norm dresidual alone:
+// The backward pass of MixNorm. It mixes again: with s and mixed as there, the latter rounded to
+// bf16, n = mixed * inv_rms in f32 (see RmsNormGrad) and
+//   dmixed = dresidual + inv_rms * (du' - n * mean(n * du')), or without a norm dresidual alone:
 //   dx            = lambda_x * dmixed + dx_extra
 //   dsaved        = lambda_x * s * dmixed              (written, not added)
 //   dx0          += lambda_x0 * dmixed
 //   dscalars[..] += sums over slot tokens and D of dmixed with its factors.
 struct MixNormGradArgs {
   Tensor dresidual;  // bf16 [slots, T, D], or empty: gradient of `mixed` by the residual path
-  // bf16 [slots, T, D]. Without a norm du, du_head, u and inv_rms are empty, and dresidual is not.
+  // bf16 [slots, T, D]. Without a norm du, du_head and inv_rms are empty, and dresidual is not.
   Tensor du;
   // f32 [slots, T, k], or empty: added to the first k features of du, making du' (the sparse
   // attention gate reads these features).
   Tensor du_head;
-  Tensor u;        // bf16, MixNorm's output
-  Tensor inv_rms;  // f32 [slots, T]
+  Tensor inv_rms;  // f32 [slots, T], MixNorm's output
   Tensor x;        // MixNorm's inputs
   Tensor x0;
   Tensor saved;    // empty without skip connection
@@ -75,7 +79,7 @@ class NormOps {
  public:
   virtual ~NormOps() = default;
   virtual void RmsNorm(Tensor x, Tensor y, Tensor inv_rms, Queue& queue) const = 0;
-  virtual void RmsNormGrad(Tensor dy, Tensor y, Tensor inv_rms, Tensor residual, Tensor dx,
+  virtual void RmsNormGrad(Tensor dy, Tensor x, Tensor inv_rms, Tensor residual, Tensor dx,
                            Queue& queue) const = 0;
   virtual void MixNorm(Tensor x, Tensor x0, Tensor saved, Tensor scalars, MixScalars which,
                        Tensor mixed, Tensor u, Tensor inv_rms, Queue& queue) const = 0;

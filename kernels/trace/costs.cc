@@ -212,7 +212,8 @@ OpCost EmbedSmearNormCost(const EmbedSmearNormArgs& args) {
 OpCost EmbedSmearNormGradCost(const EmbedSmearNormArgs& forward, const Tensor& dx0,
                               const Tensor& dsmear_w, const Tensor& dscalars) {
   OpCost cost = EmbedSmearNormCost(forward);
-  cost.bytes += 2 * Bytes(dx0) + 2 * Bytes(dsmear_w) + 2 * Bytes(dscalars);  // dx0 and de
+  // dx0 comes in and de goes out, the latter in place of x0, which is not read.
+  cost.bytes += Bytes(dx0) + 2 * Bytes(dsmear_w) + 2 * Bytes(dscalars);
   return cost;
 }
 
@@ -264,8 +265,8 @@ OpCost MixNormCost(const Tensor& x, const Tensor& saved, const Tensor& scalars,
 
 OpCost MixNormGradCost(const MixNormGradArgs& args) {
   double bytes = 0;
-  for (const Tensor* read : {&args.dresidual, &args.du, &args.du_head, &args.u, &args.inv_rms,
-                             &args.x, &args.x0, &args.saved, &args.scalars, &args.dx_extra}) {
+  for (const Tensor* read : {&args.dresidual, &args.du, &args.du_head, &args.inv_rms, &args.x,
+                             &args.x0, &args.saved, &args.scalars, &args.dx_extra}) {
     bytes += Bytes(*read);
   }
   bytes += Bytes(args.dx) + Bytes(args.dsaved) + 2 * Bytes(args.dx0) + 2 * Bytes(args.dscalars);

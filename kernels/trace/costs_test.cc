@@ -149,7 +149,7 @@ TEST(Costs, TablesCostOnlyTheRowsThatTokensCanName) {
   const double forward = 4 * 16 + 2 * 16 * 8 + 2 * 4 + 4 * 5 + 2 * 16 * 8 + 4 * 16;
   EXPECT_EQ(EmbedSmearNormCost(args).bytes, forward);
   EXPECT_EQ(EmbedSmearNormGradCost(args, args.x0, F32({1, 4}), F32({1, 5})).bytes,
-            forward + 2 * 2 * 16 * 8 + 2 * 4 * 4 + 2 * 4 * 5);
+            forward + 2 * 16 * 8 + 2 * 4 * 4 + 2 * 4 * 5);
   EXPECT_EQ(EmbeddingGradCost(args.tokens, args.x0, F32({1, 1000, 8})).bytes,
             4 * 16 + 2 * 16 * 8 + 2 * 4 * 16 * 8);
   // A table smaller than the batch: all of it.
@@ -173,14 +173,14 @@ TEST(Costs, Norms) {
   EXPECT_EQ(MixNormCost(x, x, scalars, rows).bytes, 5 * bytes + row_bytes + 20);
   EXPECT_EQ(MixNormCost(x, x, scalars, Tensor()).bytes, 4 * bytes + 20);  // without a norm
   MixNormGradArgs grad;
-  grad.dresidual = grad.du = grad.u = grad.x = grad.x0 = grad.dx = grad.dx0 = x;
+  grad.dresidual = grad.du = grad.x = grad.x0 = grad.dx = grad.dx0 = x;
   grad.inv_rms = rows;
   grad.scalars = grad.dscalars = scalars;
-  // Read: dresidual, du, u, x, x0, dx0. Written: dx, dx0.
-  EXPECT_EQ(MixNormGradCost(grad).bytes, 8 * bytes + row_bytes + 3 * 20);
+  // Read: dresidual, du, x, x0, dx0. Written: dx, dx0.
+  EXPECT_EQ(MixNormGradCost(grad).bytes, 7 * bytes + row_bytes + 3 * 20);
   grad.saved = grad.dsaved = grad.dx_extra = x;
   grad.du_head = F32({2, 16, 4});
-  EXPECT_EQ(MixNormGradCost(grad).bytes, 11 * bytes + row_bytes + 3 * 20 + 4 * 32 * 4);
+  EXPECT_EQ(MixNormGradCost(grad).bytes, 10 * bytes + row_bytes + 3 * 20 + 4 * 32 * 4);
 }
 
 TEST(Costs, Qkv) {

@@ -164,10 +164,10 @@ struct OpTrace::Tables {
       trace.Note("RmsNorm", RmsNormCost(x, inv_rms), queue,
                  [&] { inner.RmsNorm(x, y, inv_rms, queue); });
     }
-    void RmsNormGrad(Tensor dy, Tensor y, Tensor inv_rms, Tensor residual, Tensor dx,
+    void RmsNormGrad(Tensor dy, Tensor x, Tensor inv_rms, Tensor residual, Tensor dx,
                      Queue& queue) const override {
       trace.Note("RmsNormGrad", RmsNormGradCost(dy, inv_rms, residual), queue,
-                 [&] { inner.RmsNormGrad(dy, y, inv_rms, residual, dx, queue); });
+                 [&] { inner.RmsNormGrad(dy, x, inv_rms, residual, dx, queue); });
     }
     void MixNorm(Tensor x, Tensor x0, Tensor saved, Tensor scalars, MixScalars which, Tensor mixed,
                  Tensor u, Tensor inv_rms, Queue& queue) const override {

@@ -176,13 +176,12 @@ TEST_F(Tracing, NormFamily) {
   const HostTensor dscalars(DType::kF32, {1, 4});
   const MixScalars which{.lambda_x = 0, .lambda_x0 = 1};
   RmsNorm(x, y, inv_rms, *queue_);
-  RmsNormGrad(x0, y, inv_rms, Tensor(), dx, *queue_);
+  RmsNormGrad(x0, x, inv_rms, Tensor(), dx, *queue_);
   MixNorm(x, x0, Tensor(), scalars, which, y, u, inv_rms, *queue_);
   MixNormGradArgs grad;
   const HostTensor dx0 = Stream(3);
   grad.dresidual = grad.dx = dx;
   grad.du = y;
-  grad.u = u;
   grad.inv_rms = inv_rms;
   grad.x = x;
   grad.x0 = x0;
