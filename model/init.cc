@@ -11,6 +11,7 @@
 #include "kernels/ops/elementwise.h"
 #include "kernels/ops/weight.h"
 #include "kernels/usable_cpus.h"
+#include "model/bf16_normal.h"
 #include "model/parameters.h"
 #include "third_party/absl_compat/check.h"
 
@@ -32,6 +33,11 @@ class Stream {
   double Uniform(uint64_t position) const {
     const uint64_t bits = Mix(start_ + (position + 1) * 0x9E3779B97F4A7C15u);
     return std::ldexp(static_cast<double>(bits >> 11), -53);
+  }
+
+  // The upper 8 bits of the number at a position.
+  uint8_t Byte(uint64_t position) const {
+    return static_cast<uint8_t>(std::ldexp(Uniform(position), 8));
   }
 
  private:
@@ -60,18 +66,32 @@ void FillInPieces(int64_t size, const Fill& fill) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Standard deviation `deviation`, drawn in double.
-void UploadNormal(const Stream& stream, double deviation, const Parameter& parameter,
-                  kernels::Queue& queue) {
+// N(0, 1), drawn in double.
+void UploadNormal(const Stream& stream, const Parameter& parameter, kernels::Queue& queue) {
   std::vector<kernels::BF16> values(parameter.spec.size());
   FillInPieces(values.size(), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i += 2) {
-      const double radius = deviation * std::sqrt(-2.0 * std::log(1.0 - stream.Uniform(i)));
+      const double radius = std::sqrt(-2.0 * std::log(1.0 - stream.Uniform(i)));
       const double angle = 2.0 * std::numbers::pi * stream.Uniform(i + 1);
       values[i] = kernels::ToBF16(static_cast<float>(radius * std::cos(angle)));
       if (i + 1 < end) {
         values[i + 1] = kernels::ToBF16(static_cast<float>(radius * std::sin(angle)));
       }
+    }
+  });
+  queue.Upload(values.data(), parameter.value);
+}
+
+// As PyTorch draws into a bf16 tensor: of 16 elements in a row, j and j + 8 are a pair.
+void UploadBF16Normal(const Stream& stream, float deviation, const Parameter& parameter,
+                      kernels::Queue& queue) {
+  const BF16Normal normal(deviation);
+  std::vector<kernels::BF16> values(parameter.spec.size());
+  FillInPieces(values.size(), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t first = i / 16 * 16 + i % 8;
+      const uint8_t a = stream.Byte(first), b = stream.Byte(first + 8);
+      values[i] = i % 16 < 8 ? normal.Cosine(a, b) : normal.Sine(a, b);
     }
   });
   queue.Upload(values.data(), parameter.value);
@@ -110,7 +130,7 @@ void InitLayers(const GptConfig& config, const ParameterLayout& layout, uint64_t
   std::vector<int> tables = layout.value_embeds;
   tables.push_back(layout.embed);
   for (int index : tables) {
-    UploadNormal(Stream(seed, parameters[index].spec.name), 1.0, parameters[index], queue);
+    UploadNormal(Stream(seed, parameters[index].spec.name), parameters[index], queue);
   }
   for (const LayerParameters& layer : layout.layers) {
     for (int index : {layer.qkvo, layer.c_fc}) {
@@ -138,7 +158,7 @@ void InitBanks(const GptConfig& config, const ParameterLayout& layout, uint64_t 
   }
   UploadUniform(stream(layout.mlp_bank), bound / 2, mlp, 2 * mlp, parameters[layout.mlp_bank],
                 queue);
-  UploadNormal(stream(layout.lm_head), 0.005, parameters[layout.lm_head], queue);
+  UploadBF16Normal(stream(layout.lm_head), 0.005f, parameters[layout.lm_head], queue);
   kernels::TransposeCopy(parameters[layout.lm_head].value, parameters[layout.embed].value, queue);
 }
 

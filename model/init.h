@@ -19,7 +19,7 @@ namespace model {
 //                         backout lambda 0.5; all else 0
 // With kPerLayerBf16 the same, rounded to bf16; skip weights 1.
 // With banks:
-//   lm_head               N(0, 0.005^2);  embed its transpose
+//   lm_head               N(0, 0.005^2) drawn in bf16, see BF16Normal;  embed its transpose
 //   Q, K, V               uniform in [-b, b), b = sqrt(3 / dim); with split_attention_banks Q, K,
 //                         V and O in [-b / 2, b / 2)
 //   c_fc                  uniform in [-b / 2, b / 2), padding slots too
@@ -27,9 +27,10 @@ namespace model {
 //   scalars               weights of the stream 1.1, factors (0.5, 1), smear lambda 0, backout
 //                         lambda 0.5, skip weight -1.5
 //
-// Element i of a weight comes from SplitMix64 at position i of a stream that seed and name choose
-// (Steele, Lea and Flood, 2014), normals in pairs by Box and Muller in double. So an element
-// depends on nothing else, and weights may be added without changing the others.
+// Draws are distributed as the PyTorch originals', which make their weights on the CPU. Element i
+// of a weight comes from SplitMix64 at position i of a stream that seed and name choose (Steele,
+// Lea and Flood, 2014), normals in pairs by Box and Muller, in double but for lm_head's. So an
+// element depends on nothing else, and weights may be added without changing the others.
 void InitParameters(const GptConfig& config, uint64_t seed,
                     const std::vector<kernels::Parameter>& parameters, kernels::Queue& queue);
 
