@@ -69,7 +69,7 @@ TEST(PlanMemory, IsTheSameWithoutACard) {
     double gib;
   };
   for (const Case& c :
-       {Case{8, 2, 10485760, 38.23}, {32, 4, 10485760, 21.30}, {16, 1, 131072, 15.40}}) {
+       {Case{8, 2, 10485760, 39.64}, {32, 4, 10485760, 22.00}, {16, 1, 131072, 15.76}}) {
     TrackFlags flags;
     flags.batch_tokens = 393216;
     flags.slots = c.slots;
