@@ -24,7 +24,7 @@
 // The tensor cores' accumulator keeps about 14 bits of a sum. As the rows are many, the sums of
 // each place of the ring, 128 rows, are added up in f32 registers beside it, as the library does,
 // which is why a tile is not wider. At its power limit the card has little use for more overlap
-// than two warpgroups come to by themselves; docs/benchmarks.md has what was tried.
+// than two warpgroups come to by themselves; docs/history/benchmarks.md has what was tried.
 namespace kernels::cuda {
 namespace {
 
