@@ -33,7 +33,7 @@ void AttentionActivations::Plan(const GptConfig& config, const PassShape& shape,
   memory.Add(&q, "attn q", DType::kBF16, {slots, tokens, dim});
   memory.Add(&k, "attn k", DType::kBF16, {slots, tokens, dim});
   memory.Add(&v, "attn v", DType::kBF16, {slots, tokens, dim});
-  const int normed = config.style == WeightStyle::kPerLayerBf16 ? 3 : 2;  // of q, k, v
+  const int normed = config.value_norm ? 3 : 2;  // of q, k, v
   memory.Add(&inv_rms, "attn inv_rms", DType::kF32, {slots, tokens, normed * config.heads});
   memory.Add(&o, "attn o", DType::kBF16, {slots, tokens, dim});
   memory.Add(&lse, "attn lse", DType::kF32, {slots, config.heads, tokens});
@@ -66,7 +66,7 @@ kernels::QkvArgs AttentionBlock::Qkv(const PassInput& input, const AttentionWeig
   args.k = saved.k;
   args.v = saved.v;
   args.inv_rms = saved.inv_rms;
-  args.norm_value = config_.style == WeightStyle::kPerLayerBf16;
+  args.norm_value = config_.value_norm;
   return args;
 }
 
@@ -123,7 +123,7 @@ void AttentionBlock::Forward(const PassInput& input, const AttentionWeights& wei
   const Tensor qkv_w = weights.qkvo.value.Slice(0, 3 * dim);
   const Tensor o_w = weights.qkvo.value.Slice(3 * dim, dim);
   kernels::MatMul(u, qkv_w, saved.qkv, {.trans_b = true}, queue);
-  if (config_.style == WeightStyle::kBanks) {
+  if (config_.rotary_pairs == RotaryPairs::kNeighbours) {
     kernels::GatedQkv(GatedQkv(input, weights, u, saved), queue);
   } else {
     kernels::QkvSplitNormRotary(Qkv(input, weights, saved), queue);
@@ -168,6 +168,8 @@ void AttentionBlock::Backward(const PassInput& input, const AttentionWeights& we
   if (weights.gate.value) {
     kernels::HeadGateGrad(scratch.d_o, saved.o, u, weights.gate.value, scratch.d_o, du_head,
                           weights.gate.grad, queue);
+  } else if (weights.value_gate.value) {
+    kernels::FillZero(du_head, queue);  // which the value gate adds to
   }
   const kernels::AttentionArgs attention = Attend(input, saved);
   kernels::AttentionGrad(attention, Rows(scratch.d_o), scratch.delta.Reshape(attention.lse.dims()),
@@ -180,7 +182,7 @@ void AttentionBlock::Backward(const PassInput& input, const AttentionWeights& we
 void AttentionBlock::BackwardQkv(const PassInput& input, const AttentionWeights& weights, Tensor u,
                                  const AttentionActivations& saved, AttentionScratch& scratch,
                                  Tensor du_head, Tensor dvalue_rows, Queue& queue) const {
-  if (config_.style != WeightStyle::kBanks) {
+  if (config_.rotary_pairs == RotaryPairs::kHalves) {
     kernels::QkvSplitNormRotaryGrad(Qkv(input, weights, saved), scratch.dq, scratch.dk, scratch.dv,
                                     scratch.dqkv, dvalue_rows, weights.scalars.grad, queue);
     return;
@@ -192,7 +194,7 @@ void AttentionBlock::BackwardQkv(const PassInput& input, const AttentionWeights&
   grad.dqkv = scratch.dqkv;
   if (weights.value_table.value) {
     grad.dvalue_rows = dvalue_rows;
-    grad.du_head = du_head;  // on top of what the attention gate wrote
+    grad.du_head = du_head;  // on top of what is there
     grad.dvalue_gate = weights.value_gate.grad;
   }
   kernels::GatedQkvGrad(GatedQkv(input, weights, u, saved), grad, queue);

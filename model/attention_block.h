@@ -16,7 +16,7 @@ struct AttentionWeights {
   Weight gate;         // bf16 [heads, gate_features], or empty
   Weight scalars;      // all of the model's
   Weight value_table;  // bf16 [V, D], or empty
-  Weight value_gate;   // bf16 [heads, gate_features], with banks and a value table
+  Weight value_gate;   // bf16 [heads, gate_features], or empty
 };
 
 // What forward leaves for backward; one per layer in training.
@@ -54,7 +54,7 @@ class AttentionBlock {
 
   // From dout: adds to the weights' gradients, and writes
   //   du       bf16 [slots, T, D]               by way of the QKV product
-  //   du_head  f32 [slots, T, gate_features]    by way of the gate; untouched without one
+  //   du_head  f32 [slots, T, gate_features]    by way of the gates; untouched without any
   //   dvalue_rows  bf16 [slots, T, D], added to: the value table's rows; empty without a table
   void Backward(const PassInput& input, const AttentionWeights& weights, kernels::Tensor u,
                 const AttentionActivations& saved, AttentionScratch& scratch, kernels::Tensor dout,

@@ -1,125 +1,155 @@
 #include "model/config.h"
 
 #include <cmath>
-#include <set>
 #include <string>
 
 #include "gtest/gtest.h"
+#include "model/testing.h"
 
 namespace model {
 namespace {
 
-GptConfig RecordConfig() { return MuonCustomSizingConfig(GptSize{}).value(); }
-GptConfig RecordBConfig() { return FixMuonLRConfig(GptSize{}).value(); }
+using testing::BackoutToy;
+using testing::BanksToy;
+using testing::PerLayerToy;
 
-TEST(Config, T1_01_PaddedVocabulary) {
-  EXPECT_EQ(RecordConfig().vocab_size, 50304);
-  EXPECT_EQ(RecordConfig().vocab_size - 50257, 47);
-  EXPECT_EQ(RecordConfig().vocab_size % 128, 0);
+template <typename Breakage>
+std::string Message(GptConfig config, const Breakage& breakage) {
+  breakage(config);
+  return std::string(Validate(config).message());
 }
 
-TEST(Config, T1_03_DenseParameters) {
-  EXPECT_EQ(HiddenMatrixParameters(RecordConfig()), 75'497'472);
-  EXPECT_EQ(DenseParametersPerToken(RecordConfig()), 114'130'944);
-}
-
-TEST(Config, T1_04_FlopsPerToken) {
-  EXPECT_EQ(ForwardFlopsPerToken(RecordConfig()), 228'261'888);
-  EXPECT_EQ(TrainingFlopsPerToken(RecordConfig()), 684'785'664);
-}
-
-TEST(Config, T1_08_ScalarCount) {
-  const GptConfig config = RecordConfig();
-  for (int ranks : {1, 2, 4, 8}) EXPECT_EQ(ScalarCount(config, ranks), 72) << ranks;
-  EXPECT_EQ(ScalarCount(config, 16), 80);
-  EXPECT_EQ(ScalarCount(config), 72);
-  const GptConfig b = RecordBConfig();
-  for (int ranks : {1, 2}) EXPECT_EQ(ScalarCount(b, ranks), 62) << ranks;
-  for (int ranks : {4, 8, 16}) EXPECT_EQ(ScalarCount(b, ranks), 64) << ranks;
-}
-
-TEST(Config, RecordBIsRecordAWithABackout) {
-  const GptConfig a = RecordConfig(), b = RecordBConfig();
-  EXPECT_EQ(a.backout_layer, -1);
-  EXPECT_EQ(b.backout_layer, 8);
-  EXPECT_EQ(SmearLambda(b), 60);
-  EXPECT_EQ(BackoutLambda(b), 61);
-  EXPECT_EQ(HiddenMatrixParameters(b), HiddenMatrixParameters(a));
-  EXPECT_EQ(TrainingFlopsPerToken(b), TrainingFlopsPerToken(a));
-}
-
-TEST(Config, PlacesOfScalars) {
-  const GptConfig config = RecordConfig();
-  EXPECT_EQ(SkipScalar(config, 6), 0);
-  EXPECT_EQ(SkipScalar(config, 10), 4);
-  EXPECT_EQ(BlockLambda(config, 0), 12);
-  EXPECT_EQ(BlockLambda(config, 11), 34);
-  EXPECT_EQ(AttentionLambda(config, 0), 36);
-  EXPECT_EQ(AttentionLambda(config, 11), 58);
-  EXPECT_EQ(SmearLambda(config), 60);
-}
-
-TEST(Config, T1_09_T1_10_T1_11_T1_12_LayerTable) {
-  const GptConfig config = RecordConfig();
-  ASSERT_EQ(config.layers.size(), 12u);
-  const std::set<int> without_attention = {0, 7}, long_window = {4, 11};
-  const int value_embedding[12] = {-1, 1, 2, -1, -1, -1, -1, -1, -1, 0, 1, 2};
-  const int skip_from[12] = {-1, -1, -1, -1, -1, -1, 5, 4, 3, 2, 1, -1};
-  for (int i = 0; i < 12; ++i) {
-    const LayerConfig& layer = config.layers[i];
-    EXPECT_EQ(layer.attention, !without_attention.contains(i)) << i;
-    EXPECT_EQ(layer.mlp, i != 0) << i;
-    EXPECT_EQ(layer.executed(), i != 0) << i;
-    EXPECT_EQ(layer.long_window, long_window.contains(i)) << i;
-    EXPECT_EQ(layer.value_embedding, value_embedding[i]) << i;
-    EXPECT_EQ(layer.skip_from, skip_from[i]) << i;
-  }
-}
-
-TEST(Config, T1_25_HeadScales) {
-  const kernels::HeadPrecision precision = TrainingHeadPrecision(RecordConfig());
-  EXPECT_TRUE(precision.fp8);
-  EXPECT_FLOAT_EQ(precision.x_scale, 0.0618589574f);
-  EXPECT_EQ(precision.w_scale, 0.001953125f);
-  EXPECT_FLOAT_EQ(precision.grad_scale, 0.00223214286f);
-}
+bool Has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
 // Each broken config is refused with a message that names what is wrong.
 TEST(Config, ValidateNamesTheFault) {
-  const auto message = [](auto breakage) {
-    GptConfig config = RecordConfig();
-    breakage(config);
-    return std::string(Validate(config).message());
+  const auto expect = [](auto breakage, const char* part) {
+    const std::string message = Message(PerLayerToy(), breakage);
+    EXPECT_TRUE(Has(message, part)) << message << " lacks " << part;
   };
-  const auto has = [](const std::string& text, const char* part) {
-    return text.find(part) != std::string::npos;
-  };
-  EXPECT_TRUE(has(message([](GptConfig& c) { c.heads = 5; }), "heads 5 x head_dim 128"));
-  EXPECT_TRUE(has(message([](GptConfig& c) { c.vocab_size = 0; }), "vocab_size 0"));
-  EXPECT_TRUE(has(message([](GptConfig& c) { c.gate_features = 769; }), "gate_features 769"));
-  EXPECT_TRUE(has(message([](GptConfig& c) { c.softcap = 0; }), "softcap 0"));
-  EXPECT_TRUE(has(message([](GptConfig& c) { c.heads = 768, c.head_dim = 1; }), "head_dim 1"));
-  EXPECT_TRUE(
-      has(message([](GptConfig& c) { c.layers[9].value_embedding = 3; }), "layer 9: value"));
-  EXPECT_TRUE(has(message([](GptConfig& c) { c.layers[7].value_embedding = 0; }), "layer 7"));
-  EXPECT_TRUE(has(message([](GptConfig& c) { c.layers[6].skip_from = 0; }), "layer 6: skip"));
-  EXPECT_TRUE(has(message([](GptConfig& c) { c.layers[6].skip_from = 6; }), "layer 6: skip"));
-  EXPECT_TRUE(has(message([](GptConfig& c) { c.layers[3].skip_from = 1; }), "layer 3"));
-  EXPECT_TRUE(has(message([](GptConfig& c) { c.layers[7].skip_from = 5; }), "layer 7"));
-  EXPECT_TRUE(has(message([](GptConfig& c) { c.layers.clear(); }), "no layer"));
-  EXPECT_TRUE(has(message([](GptConfig& c) { c.backout_layer = 0; }), "backout_layer 0 is not"));
-  EXPECT_TRUE(has(message([](GptConfig& c) { c.backout_layer = 12; }), "backout_layer 12"));
-  EXPECT_TRUE(has(message([](GptConfig& c) { c.backout_layer = -2; }), "backout_layer -2"));
-  EXPECT_TRUE(has(message([](GptConfig& c) { c.backout_layer = 11; }), "the last one"));
-  EXPECT_TRUE(has(message([](GptConfig& c) { c.backout_layer = 5; }), "layer 6 skips from it"));
-  EXPECT_TRUE(Validate(RecordConfig()).ok());
-  EXPECT_TRUE(Validate(RecordBConfig()).ok());
+  using C = GptConfig;
+  expect([](C& c) { c.heads = 5; }, "heads 5 x head_dim 16");
+  expect([](C& c) { c.vocab_size = 0; }, "vocab_size 0");
+  expect([](C& c) { c.gate_features = 33; }, "gate_features 33");
+  expect([](C& c) { c.gate_features = 0; }, "gate_features 0");
+  expect([](C& c) { c.softcap = 0; }, "softcap 0");
+  expect([](C& c) { c.heads = 32, c.head_dim = 1; }, "head_dim 1");
+  expect([](C& c) { c.fp8_scales.w = 0; }, "fp8_scales; x 0, w 0");
+  expect([](C& c) { c.spare_scalars = -1; }, "spare_scalars -1");
+  expect([](C& c) { c.layers[6].value_embedding = 3; }, "layer 6: value");
+  expect([](C& c) { c.layers[3].value_embedding = 0; }, "layer 3");
+  expect([](C& c) { c.layers[4].skip_from = 0; }, "layer 4: skip");
+  expect([](C& c) { c.layers[4].skip_from = 4; }, "layer 4: skip");
+  expect([](C& c) { c.layers[2].skip_from = 1; }, "layer 2: only the upper half");
+  expect([](C& c) { c.layers[7].skip_from = 3; }, "layer 7: skips from layer 3, as layer 4");
+  expect([](C& c) { c.layers.clear(); }, "no layer");
+  expect([](C& c) { c.backout_layer = 0; }, "backout_layer 0 is not");
+  expect([](C& c) { c.backout_layer = 8; }, "backout_layer 8");
+  expect([](C& c) { c.backout_layer = -2; }, "backout_layer -2");
+  expect([](C& c) { c.backout_layer = 7; }, "the last one");
+  expect([](C& c) { c.backout_layer = 3; }, "layer 4 skips from it");
+  for (const GptConfig& config : {PerLayerToy(), BackoutToy(), BanksToy()}) {
+    EXPECT_TRUE(Validate(config).ok()) << Validate(config);
+  }
 }
 
-TEST(Config, OnlyTwelveLayers) {
-  const auto config = MuonCustomSizingConfig({.layers = 8});
-  EXPECT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_NE(config.status().message().find("12 layers, not 8"), absl::string_view::npos);
+// So is each combination of parts that there is no code for.
+TEST(Config, PartsThatDoNotGoTogether) {
+  const auto expect = [](const GptConfig& config, auto breakage, const char* part) {
+    const std::string message = Message(config, breakage);
+    EXPECT_TRUE(Has(message, part)) << message << " lacks " << part;
+  };
+  using C = GptConfig;
+  const GptConfig layers = PerLayerToy(), banks = BanksToy();
+  const auto f32 = kernels::DType::kF32;
+  expect(
+      layers, [](C& c) { c.matrix_dtype = kernels::DType::kI32; }, "must be f32 or bf16");
+  expect(
+      banks, [&](C& c) { c.matrix_dtype = f32; }, "storage kBanks needs matrix_dtype");
+  expect(
+      banks, [&](C& c) { c.head_dtype = f32; }, "storage kBanks needs matrix_dtype");
+  expect(
+      banks, [](C& c) { c.mlp_layout = MlpLayout::kOutIn; }, "needs mlp_layout kHiddenDim");
+  expect(
+      banks, [](C& c) { c.spare_scalars = 1; }, "spare_scalars need storage kPerLayer");
+  expect(
+      layers, [](C& c) { c.split_attention_banks = true; }, "needs weights in banks");
+  expect(
+      layers, [](C& c) { c.attention_factors = true; }, "attention_factors needs storage");
+  expect(
+      banks, [](C& c) { c.initial.o = 1; }, "initial.o must be");
+  expect(
+      banks, [](C& c) { c.split_attention_banks = true; }, "initial.o must be");
+  expect(
+      layers, [](C& c) { c.initial.embedding_is_head = true; }, "initial.embedding_is_head");
+  expect(
+      banks, [](C& c) { c.initial.embedding = 1; }, "initial.embedding_is_head");
+  expect(
+      layers, [](C& c) { c.initial.head_in_bf16 = true; }, "initial.head_in_bf16");
+  expect(
+      layers, [](C& c) { c.attention_input = AttentionInput::kStream; }, "attention_input kStream");
+  expect(
+      layers, [](C& c) { c.value_mix = ValueMix::kGate; }, "choose both of one");
+  expect(
+      layers, [](C& c) { c.rotary_pairs = RotaryPairs::kNeighbours; }, "choose both of one");
+  expect(
+      banks, [&](C& c) { c.rotary_dtype = f32; }, "kNeighbours needs rotary_dtype bf16");
+  expect(
+      banks, [](C& c) { c.value_norm = true; }, "no value_norm");
+  expect(
+      banks, [](C& c) { c.heads = 8, c.head_dim = 4; }, "a multiple of 8, not 4");
+  expect(
+      layers, [](C& c) { c.layers[1].paired_heads = true; }, "need attention and rotary_pairs");
+  expect(
+      layers, [](C& c) { c.layers[1].key_offset = true; }, "need attention and rotary_pairs");
+  expect(
+      banks, [](C& c) { c.layers[6].skip_from = 2; }, "with banks there is one");
+}
+
+// Places follow from the parts that are there.
+TEST(Config, PlacesOfScalars) {
+  GptConfig config = PerLayerToy();  // 8 layers
+  EXPECT_EQ(SkipScalar(config, 5), 1);
+  EXPECT_EQ(BlockLambda(config, 1), 10);
+  EXPECT_EQ(X0Lambda(config, 1), 11);
+  EXPECT_EQ(AttentionLambda(config, 1), 26);
+  EXPECT_EQ(SmearLambda(config), 40);
+  EXPECT_EQ(BackoutLambda(config), -1);
+  EXPECT_EQ(WeightFactor(config, 1), -1);
+  EXPECT_EQ(ScalarCount(config), 41);
+  config.spare_scalars = 7;
+  EXPECT_EQ(ScalarCount(config), 48);
+  config.skip_weight = SkipWeight::kPlain;
+  EXPECT_EQ(SkipScalar(config, 5), 2);  // by its source
+  config.smear = false;
+  EXPECT_EQ(SmearLambda(config), -1);
+  config.value_mix = ValueMix::kGate;
+  EXPECT_EQ(AttentionLambda(config, 1), -1);
+  EXPECT_EQ(ScalarCount(config), 24 + 7);
+
+  GptConfig banks = BanksToy();  // 7 layers
+  EXPECT_EQ(BlockLambda(banks, 1), 1);
+  EXPECT_EQ(WeightFactor(banks, 1), 9);
+  EXPECT_EQ(SmearLambda(banks), 21);
+  EXPECT_EQ(BackoutLambda(banks), 22);
+  EXPECT_EQ(SkipScalar(banks, 4), 23);
+  EXPECT_EQ(X0Lambda(banks, 1), 25);
+  EXPECT_EQ(ScalarCount(banks), 24);
+  banks.attention_factors = false;
+  EXPECT_EQ(WeightFactor(banks, 1), -1);
+  EXPECT_EQ(SmearLambda(banks), 7);
+}
+
+// A number instead of the rule for x; the rule follows the width.
+TEST(Config, HeadScales) {
+  GptConfig config = PerLayerToy();
+  EXPECT_EQ(TrainingHeadPrecision(config).x_scale, static_cast<float>(std::sqrt(32.0) / 448));
+  config.fp8_scales = {.x = 0.25, .w = 0.5, .grad = 2};
+  const kernels::HeadPrecision precision = TrainingHeadPrecision(config);
+  EXPECT_TRUE(precision.fp8);
+  EXPECT_EQ(precision.x_scale, 0.25f);
+  EXPECT_EQ(precision.w_scale, 0.5f);
+  EXPECT_EQ(precision.grad_scale, 2.0f);
 }
 
 }  // namespace

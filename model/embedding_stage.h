@@ -17,7 +17,7 @@ class EmbeddingStage {
 
   void Plan(const PassShape& shape, const kernels::Queue& queue, PassMemory& memory);
 
-  // x0 = rms(smear(embed[tokens])), bf16 [slots, T, D].
+  // x0 = rms(smear(embed[tokens])), or without a smear rms(embed[tokens]), bf16 [slots, T, D].
   void Forward(const PassInput& input, const PassWeights& weights, kernels::Queue& queue) const;
   kernels::Tensor x0() const { return x0_; }
 

@@ -137,7 +137,7 @@ void Gpt::BackwardMix(int layer, const PassWeights& weights, Queue& queue) {
     kernels::Add(scratch_.du, scratch_.dx, queue);  // both ways begin at the mixed stream
   } else {
     args.du = scratch_.du;
-    if (has.attention) args.du_head = scratch_.du_head;
+    if (HasAttentionGates(layer)) args.du_head = scratch_.du_head;
     args.inv_rms = m.inv_rms;
   }
   const bool gated = HasGatedSkip(layer);
@@ -237,9 +237,18 @@ kernels::MixScalars Gpt::Mix(int layer) const {
   kernels::MixScalars which;
   which.lambda_x = BlockLambda(config_, layer);
   which.lambda_x0 = X0Lambda(config_, layer);
-  if (config_.layers[layer].skip_from >= 0 && !has_banks()) which.skip = SkipScalar(config_, layer);
-  which.skip_is_weight = config_.style == WeightStyle::kPerLayerBf16;
+  if (config_.layers[layer].skip_from >= 0 && !HasGatedSkips()) {
+    which.skip = SkipScalar(config_, layer);
+  }
+  which.skip_is_weight = config_.skip_weight == SkipWeight::kPlain;
   return which;
+}
+
+bool Gpt::HasAttentionGates(int layer) const {
+  const LayerConfig& has = config_.layers[layer];
+  if (!has.attention) return false;
+  return config_.attention_gate ||
+         (config_.value_mix == ValueMix::kGate && has.value_embedding >= 0);
 }
 
 int Gpt::Previous(int layer) const {

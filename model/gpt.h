@@ -97,9 +97,14 @@ class Gpt {
   };
 
   // Whether a layer's attention reads the norm of the mixed stream, or the stream itself.
-  bool NormsBeforeAttention() const { return config_.style != WeightStyle::kPerLayerBf16; }
-  bool has_banks() const { return config_.style == WeightStyle::kBanks; }
-  bool HasGatedSkip(int layer) const { return has_banks() && config_.layers[layer].skip_from >= 0; }
+  bool NormsBeforeAttention() const { return config_.attention_input == AttentionInput::kNormed; }
+  bool has_banks() const { return config_.storage == Storage::kBanks; }
+  bool HasGatedSkips() const { return config_.skip_weight == SkipWeight::kGate; }
+  bool HasGatedSkip(int layer) const {
+    return HasGatedSkips() && config_.layers[layer].skip_from >= 0;
+  }
+  // Whether a gate of the layer's attention reads the first features of what attention reads.
+  bool HasAttentionGates(int layer) const;
   void PlanLayer(int layer, PassMemory& memory);
   void PlanForwardOnly(PassMemory& memory);
   void PlanWeights(PassMemory& memory);

@@ -18,7 +18,7 @@ struct Part {
   int64_t bank_row;   // of them the first
   int64_t layer;      // among those with attention
   int64_t row, rows;  // of the layer's Q, K, V, O [4 D, D]
-  int factor;         // its place among the scalars
+  int factor;         // its place among the scalars; -1: none
 };
 
 std::vector<Part> Parts(const GptConfig& config, const ParameterLayout& layout) {
@@ -27,13 +27,14 @@ std::vector<Part> Parts(const GptConfig& config, const ParameterLayout& layout) 
   int64_t at = 0;
   for (int layer : AttentionLayers(config)) {
     const int factor = WeightFactor(config, layer);
+    const int o_factor = factor < 0 ? -1 : factor + 1;
     if (config.split_attention_banks) {
       parts.push_back({layout.qk_bank, 2 * at * dim, at, 0, 2 * dim, factor});
       parts.push_back({layout.vo_bank, 2 * at * dim, at, 2 * dim, dim, factor});
-      parts.push_back({layout.vo_bank, (2 * at + 1) * dim, at, 3 * dim, dim, factor + 1});
+      parts.push_back({layout.vo_bank, (2 * at + 1) * dim, at, 3 * dim, dim, o_factor});
     } else {
       parts.push_back({layout.attn_bank, 4 * at * dim, at, 0, 3 * dim, factor});
-      parts.push_back({layout.attn_bank, (4 * at + 3) * dim, at, 3 * dim, dim, factor + 1});
+      parts.push_back({layout.attn_bank, (4 * at + 3) * dim, at, 3 * dim, dim, o_factor});
     }
     ++at;
   }
@@ -55,8 +56,13 @@ void Gpt::PrepareBanks(const std::vector<Parameter>& parameters, Queue& queue) {
   kernels::Copy(scalars, table.Slice(0, scalars.size()), queue);
   kernels::Copy(x0_lambdas, table.Slice(scalars.size(), x0_lambdas.size()), queue);
   for (const Part& part : Parts(config_, layout_)) {
-    kernels::ScaleWeight(RowsOf(part, parameters[part.bank].value, config_.dim), scalars,
-                         part.factor, banks_.scaled[part.layer].Slice(part.row, part.rows), queue);
+    const Tensor rows = RowsOf(part, parameters[part.bank].value, config_.dim);
+    const Tensor read = banks_.scaled[part.layer].Slice(part.row, part.rows);
+    if (part.factor < 0) {
+      kernels::Copy(rows, read, queue);
+    } else {
+      kernels::ScaleWeight(rows, scalars, part.factor, read, queue);
+    }
   }
 }
 
@@ -70,7 +76,7 @@ void Gpt::AddLambdaGradients(const std::vector<Parameter>& parameters, int64_t l
 }
 
 void Gpt::FinishGradients(const std::vector<Parameter>& parameters, Queue& queue) const {
-  if (!has_banks()) return;
+  if (!config_.attention_factors) return;
   const Parameter& scalars = parameters[layout_.scalars];
   for (int64_t leaf = 0; leaf < scalars.grad.dim(0); ++leaf) {
     for (const Part& part : Parts(config_, layout_)) {

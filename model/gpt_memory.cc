@@ -49,19 +49,16 @@ void Gpt::PlanWeights(PassMemory& memory) {
     return;
   }
   rounded_.resize(specs.size());
-  if (config_.style == WeightStyle::kPerLayerBf16) {
-    const kernels::ParameterSpec& head = specs[layout_.lm_head];
-    memory.Add(&rounded_[layout_.lm_head], "lm_head bf16", DType::kBF16, head.shape);
-    return;
-  }
+  const auto round = [&](int index) {
+    if (index < 0 || specs[index].dtype == DType::kBF16) return;
+    const kernels::ParameterSpec& spec = specs[index];
+    memory.Add(&rounded_[index], spec.name + " bf16", DType::kBF16,
+               {spec.matrices * spec.rows, spec.cols});
+  };
   for (const LayerParameters& layer : layout_.layers) {
-    for (int index : {layer.qkvo, layer.c_fc, layer.c_proj}) {
-      if (index < 0) continue;
-      const kernels::ParameterSpec& spec = specs[index];
-      memory.Add(&rounded_[index], spec.name + " bf16", DType::kBF16,
-                 {spec.matrices * spec.rows, spec.cols});
-    }
+    for (int index : {layer.qkvo, layer.c_fc, layer.c_proj}) round(index);
   }
+  round(layout_.lm_head);
 }
 
 // One layer's memory serves all: as much as any of them needs.
@@ -76,7 +73,7 @@ void Gpt::PlanForwardOnly(PassMemory& memory) {
   memory.Add(&m.mlp_x, "mlp x", DType::kBF16, stream);
   memory.Add(&m.mlp_u, "mlp u", DType::kBF16, stream);
   memory.Add(&m.mlp_inv_rms, "mlp inv_rms", DType::kF32, rows);
-  if (has_banks()) memory.Add(&m.skipped, "skipped", DType::kBF16, stream);
+  if (HasGatedSkips()) memory.Add(&m.skipped, "skipped", DType::kBF16, stream);
 }
 
 void Gpt::PlanLayer(int layer, PassMemory& memory) {
@@ -103,8 +100,14 @@ void Gpt::PlanScratch(PassMemory& memory) {
   if (!shape_.train) return;
   memory.Add(&scratch_.dx, "dx", DType::kBF16, stream);
   memory.Add(&scratch_.du, "du", DType::kBF16, stream);
-  memory.Add(&scratch_.du_head, "du_head", DType::kF32,
-             {shape_.slots, shape_.slot_tokens, config_.gate_features});
+  bool gates = false;
+  for (size_t i = 0; i < config_.layers.size(); ++i) {
+    gates = gates || HasAttentionGates(static_cast<int>(i));
+  }
+  if (gates) {
+    memory.Add(&scratch_.du_head, "du_head", DType::kF32,
+               {shape_.slots, shape_.slot_tokens, config_.gate_features});
+  }
   memory.Add(&scratch_.da, "mlp da", DType::kBF16,
              {shape_.slots, shape_.slot_tokens, config_.mlp_dim});
 }

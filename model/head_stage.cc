@@ -23,7 +23,7 @@ kernels::HeadArgs HeadStage::Args(const Weight& lm_head) const {
   kernels::HeadArgs args;
   args.x = hidden_;
   args.w = lm_head.value;
-  args.w_transposed = config_.style == WeightStyle::kBanks;
+  args.w_transposed = config_.head_layout == HeadLayout::kDimVocab;
   args.softcap_kind = config_.softcap_kind;
   args.softcap = config_.softcap;
   args.softcap_temperature = config_.softcap_temperature;

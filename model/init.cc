@@ -50,8 +50,8 @@ class Stream {
   uint64_t start_;
 };
 
-// fill(begin, end) for pieces of [0, size), side by side: the record's 250 million numbers take
-// seconds on one core, and a run should start at once. Pieces begin at even positions.
+// fill(begin, end) for pieces of [0, size), side by side: the 250 million numbers of a full model
+// take seconds on one core, and a run should start at once. Pieces begin at even positions.
 template <typename Fill>
 void FillInPieces(int64_t size, const Fill& fill) {
   constexpr int64_t kWorthAThread = 1 << 16;
@@ -66,26 +66,52 @@ void FillInPieces(int64_t size, const Fill& fill) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// N(0, 1), drawn in double.
-void UploadNormal(const Stream& stream, const Parameter& parameter, kernels::Queue& queue) {
-  std::vector<kernels::BF16> values(parameter.spec.size());
+// The elements of a weight on the host, in its dtype: f32, or bf16, to which they are rounded.
+class HostValues {
+ public:
+  explicit HostValues(const Parameter& parameter)
+      : parameter_(parameter), bf16_(parameter.spec.dtype == kernels::DType::kBF16) {
+    bf16_ ? rounded_.resize(parameter.spec.size()) : f32_.resize(parameter.spec.size());
+  }
+
+  int64_t size() const { return parameter_.spec.size(); }
+  void Set(int64_t i, float value) {
+    if (bf16_) {
+      rounded_[i] = kernels::ToBF16(value);
+    } else {
+      f32_[i] = value;
+    }
+  }
+  void Upload(kernels::Queue& queue) const {
+    queue.Upload(bf16_ ? static_cast<const void*>(rounded_.data()) : f32_.data(), parameter_.value);
+  }
+
+ private:
+  const Parameter& parameter_;
+  const bool bf16_;
+  std::vector<float> f32_;
+  std::vector<kernels::BF16> rounded_;
+};
+
+// Standard deviation `deviation`, drawn in double.
+void UploadNormal(const Stream& stream, double deviation, const Parameter& parameter,
+                  kernels::Queue& queue) {
+  HostValues values(parameter);
   FillInPieces(values.size(), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i += 2) {
-      const double radius = std::sqrt(-2.0 * std::log(1.0 - stream.Uniform(i)));
+      const double radius = deviation * std::sqrt(-2.0 * std::log(1.0 - stream.Uniform(i)));
       const double angle = 2.0 * std::numbers::pi * stream.Uniform(i + 1);
-      values[i] = kernels::ToBF16(static_cast<float>(radius * std::cos(angle)));
-      if (i + 1 < end) {
-        values[i + 1] = kernels::ToBF16(static_cast<float>(radius * std::sin(angle)));
-      }
+      values.Set(i, static_cast<float>(radius * std::cos(angle)));
+      if (i + 1 < end) values.Set(i + 1, static_cast<float>(radius * std::sin(angle)));
     }
   });
-  queue.Upload(values.data(), parameter.value);
+  values.Upload(queue);
 }
 
 // As PyTorch draws into a bf16 tensor: of 16 elements in a row, j and j + 8 are a pair.
-void UploadBF16Normal(const Stream& stream, float deviation, const Parameter& parameter,
+void UploadBF16Normal(const Stream& stream, double deviation, const Parameter& parameter,
                       kernels::Queue& queue) {
-  const BF16Normal normal(deviation);
+  const BF16Normal normal(static_cast<float>(deviation));
   std::vector<kernels::BF16> values(parameter.spec.size());
   FillInPieces(values.size(), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
@@ -107,94 +133,126 @@ float UniformAt(const Stream& stream, double bound, int64_t i) {
 // The first `count` of every `period` elements uniform, the rest zero.
 void UploadUniform(const Stream& stream, double bound, int64_t count, int64_t period,
                    const Parameter& parameter, kernels::Queue& queue) {
-  const int64_t size = parameter.spec.size();
-  const bool bf16 = parameter.spec.dtype == kernels::DType::kBF16;
-  std::vector<float> f32(bf16 ? 0 : size);
-  std::vector<kernels::BF16> rounded(bf16 ? size : 0);
-  FillInPieces(size, [&](int64_t begin, int64_t end) {
+  HostValues values(parameter);
+  FillInPieces(values.size(), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const float value = i % period < count ? UniformAt(stream, bound, i) : 0.0f;
-      if (bf16) {
-        rounded[i] = kernels::ToBF16(value);
-      } else {
-        f32[i] = value;
-      }
+      values.Set(i, i % period < count ? UniformAt(stream, bound, i) : 0.0f);
     }
   });
-  queue.Upload(bf16 ? static_cast<const void*>(rounded.data()) : f32.data(), parameter.value);
+  values.Upload(queue);
 }
 
-void InitLayers(const GptConfig& config, const ParameterLayout& layout, uint64_t seed,
-                const std::vector<Parameter>& parameters, kernels::Queue& queue) {
-  const double bound = std::sqrt(3.0 / (4.0 * static_cast<double>(config.dim)));
-  std::vector<int> tables = layout.value_embeds;
-  tables.push_back(layout.embed);
-  for (int index : tables) {
-    UploadNormal(Stream(seed, parameters[index].spec.name), parameters[index], queue);
-  }
-  for (const LayerParameters& layer : layout.layers) {
-    for (int index : {layer.qkvo, layer.c_fc}) {
-      if (index < 0) continue;
-      const Parameter& p = parameters[index];
-      const int64_t count = index == layer.qkvo ? 3 * config.dim * config.dim : p.spec.size();
-      UploadUniform(Stream(seed, p.spec.name), bound, count, p.spec.size(), p, queue);
-    }
-  }
+// Bound of the uniform distribution with the standard deviation `deviation` dim^(-1/2).
+double Bound(double deviation, int64_t dim) {
+  return deviation * std::sqrt(3.0 / static_cast<double>(dim));
 }
 
-void InitBanks(const GptConfig& config, const ParameterLayout& layout, uint64_t seed,
-               const std::vector<Parameter>& parameters, kernels::Queue& queue) {
-  const auto stream = [&](int index) { return Stream(seed, parameters[index].spec.name); };
-  const double bound = std::sqrt(3.0 / static_cast<double>(config.dim));
-  const int64_t square = config.dim * config.dim, mlp = config.dim * config.mlp_dim;
-  if (config.split_attention_banks) {
-    for (int bank : {layout.qk_bank, layout.vo_bank}) {
-      const int64_t size = parameters[bank].spec.size();
-      UploadUniform(stream(bank), bound / 2, size, size, parameters[bank], queue);
-    }
-  } else {
-    UploadUniform(stream(layout.attn_bank), bound, 3 * square, 4 * square,
-                  parameters[layout.attn_bank], queue);
+class Initializer {
+ public:
+  Initializer(const GptConfig& config, uint64_t seed, const std::vector<Parameter>& parameters,
+              kernels::Queue& queue)
+      : config_(config),
+        layout_(LayoutOf(config)),
+        seed_(seed),
+        parameters_(parameters),
+        queue_(queue) {}
+
+  void Scalars() const {
+    CHECK_EQ(parameters_[layout_.scalars].spec.name, "scalars");
+    queue_.Upload(InitialScalars(config_).data(), parameters_[layout_.scalars].value);
+    if (layout_.x0_lambdas < 0) return;
+    const std::vector<float> x0(config_.layers.size(), config_.initial.scalars.x0);
+    queue_.Upload(x0.data(), parameters_[layout_.x0_lambdas].value);
   }
-  UploadUniform(stream(layout.mlp_bank), bound / 2, mlp, 2 * mlp, parameters[layout.mlp_bank],
-                queue);
-  UploadBF16Normal(stream(layout.lm_head), 0.005f, parameters[layout.lm_head], queue);
-  kernels::TransposeCopy(parameters[layout.lm_head].value, parameters[layout.embed].value, queue);
-}
+
+  void Matrices() const {
+    const double qkv = Bound(config_.initial.qkv, config_.dim);
+    const double mlp = Bound(config_.initial.mlp, config_.dim);
+    const int64_t square = config_.dim * config_.dim, hidden = config_.dim * config_.mlp_dim;
+    for (const LayerParameters& layer : layout_.layers) {
+      Uniform(layer.qkvo, qkv, 3 * square, 4 * square);
+      Uniform(layer.c_fc, mlp, hidden, hidden);
+    }
+    Uniform(layout_.attn_bank, qkv, 3 * square, 4 * square);
+    for (int bank : {layout_.qk_bank, layout_.vo_bank}) Uniform(bank, qkv, square, square);
+    Uniform(layout_.mlp_bank, mlp, hidden, 2 * hidden);
+  }
+
+  void Tables() const {
+    for (int index : layout_.value_embeds) Normal(index, config_.initial.value_embeddings);
+    Head();
+    Normal(layout_.embed, config_.initial.embedding);
+    if (!config_.initial.embedding_is_head) return;
+    kernels::TransposeCopy(parameters_[layout_.lm_head].value, parameters_[layout_.embed].value,
+                           queue_);
+  }
+
+ private:
+  void Head() const {
+    const int head = layout_.lm_head;
+    if (!config_.initial.head_in_bf16) return Normal(head, config_.initial.head);
+    UploadBF16Normal(StreamOf(head), config_.initial.head, parameters_[head], queue_);
+  }
+  Stream StreamOf(int index) const { return {seed_, parameters_[index].spec.name}; }
+  void Uniform(int index, double bound, int64_t count, int64_t period) const {
+    if (index < 0 || bound == 0) return;
+    UploadUniform(StreamOf(index), bound, count, period, parameters_[index], queue_);
+  }
+  void Normal(int index, double deviation) const {
+    if (deviation == 0) return;
+    UploadNormal(StreamOf(index), deviation, parameters_[index], queue_);
+  }
+
+  const GptConfig& config_;
+  const ParameterLayout layout_;
+  const uint64_t seed_;
+  const std::vector<Parameter>& parameters_;
+  kernels::Queue& queue_;
+};
 
 }  // namespace
 
-std::vector<float> InitialScalars(const GptConfig& config, int64_t multiple) {
+std::vector<float> ScalarsOf(const GptConfig& config, const ScalarValues& values,
+                             int64_t multiple) {
   std::vector<float> scalars(ScalarCount(config, multiple), 0.0f);
+  const auto set = [&scalars](int place, float value) {
+    if (place >= 0) scalars[place] = value;
+  };
   const int layers = static_cast<int>(config.layers.size());
-  const bool banks = config.style == WeightStyle::kBanks;
-  const float skip = config.style == WeightStyle::kPerLayerBf16 ? 1.0f : -1.5f;
+  const bool banks = config.storage == Storage::kBanks;
   for (int i = 0; i < layers; ++i) {
-    if (banks) {
-      scalars[BlockLambda(config, i)] = 1.1f;
-      scalars[WeightFactor(config, i)] = 0.5f;
-      scalars[WeightFactor(config, i) + 1] = 1.0f;
-      continue;
+    if (!banks) {
+      set(i, values.skip);
+      set(X0Lambda(config, i), values.x0);
     }
-    scalars[i] = skip;
-    scalars[BlockLambda(config, i)] = 1.0f;
-    scalars[AttentionLambda(config, i)] = 0.5f;
-    scalars[AttentionLambda(config, i) + 1] = 0.5f;
+    set(BlockLambda(config, i), values.stream);
+    if (config.attention_factors) {
+      set(WeightFactor(config, i), values.qkv_factor);
+      set(WeightFactor(config, i) + 1, values.o_factor);
+    }
+    if (config.value_mix == ValueMix::kScalars) {
+      set(AttentionLambda(config, i), values.value);
+      set(AttentionLambda(config, i) + 1, values.value_embedding);
+    }
   }
-  if (config.backout_layer >= 0) scalars[BackoutLambda(config)] = 0.5f;
-  if (banks) scalars[SkipScalar(config, 0)] = -1.5f;
+  set(SmearLambda(config), values.smear);
+  set(BackoutLambda(config), config.backout_layer >= 0 ? values.backout : 0.0f);
+  if (banks) set(SkipScalar(config, 0), values.skip);
   for (size_t i = ScalarCount(config); i < scalars.size(); ++i) scalars[i] = 1.0f;
   return scalars;
 }
 
+std::vector<float> InitialScalars(const GptConfig& config, int64_t multiple) {
+  return ScalarsOf(config, config.initial.scalars, multiple);
+}
+
 void InitParameters(const GptConfig& config, uint64_t seed,
                     const std::vector<Parameter>& parameters, kernels::Queue& queue) {
-  const ParameterLayout layout = LayoutOf(config);
   for (const Parameter& parameter : parameters) kernels::FillZero(parameter.value, queue);
-  CHECK_EQ(parameters[layout.scalars].spec.name, "scalars");
-  queue.Upload(InitialScalars(config).data(), parameters[layout.scalars].value);
-  const auto init = config.style == WeightStyle::kBanks ? InitBanks : InitLayers;
-  init(config, layout, seed, parameters, queue);
+  const Initializer initializer(config, seed, parameters, queue);
+  initializer.Scalars();
+  initializer.Matrices();
+  initializer.Tables();
   queue.Synchronize();
 }
 

@@ -11,30 +11,29 @@
 
 namespace model {
 
-// Sets all weights and returns when they are in place:
-//   embed, value_embeds   N(0, 1) drawn in f32, then rounded to bf16
-//   Q, K, V, c_fc         uniform in [-b, b), b = sqrt(3) / 2 * dim^(-1/2); 1/32 at dim 768
-//   O, c_proj, both gates, lm_head   zero
-//   scalars               skip weights -1.5; block lambdas (1, 0); attention lambdas (0.5, 0.5);
-//                         backout lambda 0.5; all else 0
-// With kPerLayerBf16 the same, rounded to bf16; skip weights 1.
-// With banks:
-//   lm_head               N(0, 0.005^2) drawn in bf16, see BF16Normal;  embed its transpose
-//   Q, K, V               uniform in [-b, b), b = sqrt(3 / dim); with split_attention_banks Q, K,
-//                         V and O in [-b / 2, b / 2)
-//   c_fc                  uniform in [-b / 2, b / 2), padding slots too
-//   O otherwise, c_proj, all gates, value_embeds, x0_lambdas   zero
-//   scalars               weights of the stream 1.1, factors (0.5, 1), smear lambda 0, backout
-//                         lambda 0.5, skip weight -1.5
+// Sets all weights to what config.initial says and returns when they are in place:
+//   scalars, x0_lambdas   initial.scalars
+//   Q, K, V               uniform in [-b, b), b = initial.qkv sqrt(3 / dim)
+//   O                     likewise with split_attention_banks, else zero
+//   MLPs                  the first matrix likewise with initial.mlp, also in the bank's entries
+//                         beyond the layers; the second zero
+//   embed, value_embeds, head   normal, drawn in f32, or the head as BF16Normal; embed perhaps the
+//                         head's transpose
+//   gates                 zero
+// bf16 weights are rounded from f32.
 //
 // Draws are distributed as the PyTorch originals', which make their weights on the CPU. Element i
 // of a weight comes from SplitMix64 at position i of a stream that seed and name choose (Steele,
-// Lea and Flood, 2014), normals in pairs by Box and Muller, in double but for lm_head's. So an
+// Lea and Flood, 2014), normals in pairs by Box and Muller, in double but for BF16Normal. So an
 // element depends on nothing else, and weights may be added without changing the others.
 void InitParameters(const GptConfig& config, uint64_t seed,
                     const std::vector<kernels::Parameter>& parameters, kernels::Queue& queue);
 
-// The initial scalars; padding up to a multiple of `multiple` is ones.
+// The parameter `scalars` of these values, with 0 where the config has no use for a place; padding
+// up to a multiple of `multiple` is ones.
+std::vector<float> ScalarsOf(const GptConfig& config, const ScalarValues& values,
+                             int64_t multiple = 1);
+// That of config.initial.
 std::vector<float> InitialScalars(const GptConfig& config, int64_t multiple = 1);
 
 }  // namespace model

@@ -30,10 +30,9 @@ void KvCache::Bind(const kernels::Arena& arena) {
 }
 
 int64_t RowsLookedBack(const GptConfig& config) {
-  const bool smears = config.style != WeightStyle::kPerLayerBf16;
   const bool offsets = std::any_of(config.layers.begin(), config.layers.end(),
                                    [](const LayerConfig& layer) { return layer.key_offset; });
-  return int64_t{smears} + int64_t{offsets};
+  return int64_t{config.smear} + int64_t{offsets};
 }
 
 }  // namespace model

@@ -8,6 +8,14 @@ using kernels::DType;
 using kernels::Queue;
 using kernels::Tensor;
 
+kernels::HiddenDim FirstHidden(MlpLayout layout) {
+  return layout == MlpLayout::kDimHidden ? kernels::HiddenDim::kColumns : kernels::HiddenDim::kRows;
+}
+
+kernels::HiddenDim SecondHidden(MlpLayout layout) {
+  return layout == MlpLayout::kHiddenDim ? kernels::HiddenDim::kRows : kernels::HiddenDim::kColumns;
+}
+
 void MlpActivations::Plan(const GptConfig& config, const PassShape& shape, PassMemory& memory) {
   memory.Add(&a, "mlp a", DType::kBF16, {shape.slots, shape.slot_tokens, config.mlp_dim});
   memory.Add(&b, "mlp b", DType::kBF16, {shape.slots, shape.slot_tokens, config.mlp_dim});

@@ -18,6 +18,10 @@ struct MlpWeights {
   kernels::HiddenDim proj_hidden = kernels::HiddenDim::kColumns;
 };
 
+// Where the two matrices of a layout have the hidden dim.
+kernels::HiddenDim FirstHidden(MlpLayout layout);
+kernels::HiddenDim SecondHidden(MlpLayout layout);
+
 // What forward leaves for backward: a = u c_fc and b = max(a, 0)^2, bf16 [slots, T, hidden].
 struct MlpActivations {
   kernels::Tensor a, b;

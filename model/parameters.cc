@@ -26,38 +26,31 @@ class Declarer {
   explicit Declarer(const GptConfig& config) : config_(config) {}
 
   Declaration Declare() {
-    return config_.style == WeightStyle::kBanks ? DeclareBanks() : DeclareLayers();
+    return config_.storage == Storage::kBanks ? DeclareBanks() : DeclareLayers();
   }
 
  private:
   Declaration DeclareLayers() {
     ParameterLayout& layout = result_.layout;
-    const int64_t vocab = config_.vocab_size, dim = config_.dim;
+    const int64_t dim = config_.dim;
     ParameterSpec scalars{"scalars", "scalars", {ScalarCount(config_)}, DType::kF32};
     scalars.cols = ScalarCount(config_);
     layout.scalars = Add(std::move(scalars));
-    const bool bf16 = config_.style == WeightStyle::kPerLayerBf16;
     const int64_t rows = EmbeddingRows(config_);
     layout.embed = Matrix("embed.weight", "embed", DType::kBF16, rows, dim);
-    if (!bf16) {
-      layout.smear_gate =
-          Matrix("smear_gate.weight", "smear_gate", DType::kBF16, 1, config_.gate_features);
-    }
+    DeclareSmearAndSkipGates();
     for (int k = 0; k < config_.value_embeddings; ++k) {
       layout.value_embeds.push_back(Matrix(absl::StrCat("value_embeds.", k, ".weight"),
                                            "value_embed", DType::kBF16, rows, dim));
     }
-    for (size_t i = 0; i < config_.layers.size(); ++i) {
-      layout.layers.push_back(bf16 ? Bf16Layer(i) : Layer(i));
-    }
-    layout.lm_head = bf16 ? Matrix("lm_head_w", "lm_head", DType::kF32, vocab, dim)
-                          : Matrix("lm_head.weight", "lm_head", DType::kBF16, vocab, dim);
+    for (size_t i = 0; i < config_.layers.size(); ++i) layout.layers.push_back(Layer(i));
+    layout.lm_head = Head();
     return std::move(result_);
   }
 
   Declaration DeclareBanks() {
     ParameterLayout& layout = result_.layout;
-    const int64_t vocab = config_.vocab_size, dim = config_.dim, hidden = config_.mlp_dim;
+    const int64_t rows = EmbeddingRows(config_), dim = config_.dim, hidden = config_.mlp_dim;
     const int64_t heads = config_.heads, features = config_.gate_features, mlps = MlpSlots(config_);
     const auto attention = static_cast<int64_t>(AttentionLayers(config_).size());
     const auto gated = static_cast<int64_t>(ValueEmbeddingLayers(config_).size());
@@ -73,47 +66,70 @@ class Declarer {
     layout.scalars = Vector("scalars", ScalarCount(config_));
     for (int k = 0; k < config_.value_embeddings; ++k) {
       layout.value_embeds.push_back(Matrix(absl::StrCat("value_embeds.", k, ".weight"),
-                                           absl::StrCat("ve", k), DType::kBF16, vocab, dim));
+                                           absl::StrCat("ve", k), DType::kBF16, rows, dim));
     }
-    layout.smear_gate = Matrix("smear_gate.weight", "smear_gate", DType::kBF16, 1, features);
-    layout.skip_gate = Matrix("skip_gate.weight", "skip_gate", DType::kBF16, 1, features);
-    layout.attn_gate_bank = Gates("attn_gate_bank", attention, heads, features);
-    layout.ve_gate_bank = Gates("ve_gate_bank", gated, heads, features);
+    DeclareSmearAndSkipGates();
+    if (config_.attention_gate) {
+      layout.attn_gate_bank = Gates("attn_gate_bank", attention, heads, features);
+    }
+    if (config_.value_mix == ValueMix::kGate && gated > 0) {
+      layout.ve_gate_bank = Gates("ve_gate_bank", gated, heads, features);
+    }
     layout.x0_lambdas = Vector("x0_lambdas", static_cast<int64_t>(config_.layers.size()));
-    layout.lm_head = Matrix("lm_head.weight", "lm_head", DType::kBF16, dim, vocab);
-    layout.embed = Matrix("embed.weight", "embed", DType::kBF16, vocab, dim);
+    layout.lm_head = Head();
+    layout.embed = Matrix("embed.weight", "embed", DType::kBF16, rows, dim);
     return std::move(result_);
+  }
+
+  void DeclareSmearAndSkipGates() {
+    if (config_.smear) {
+      result_.layout.smear_gate =
+          Matrix("smear_gate.weight", "smear_gate", DType::kBF16, 1, config_.gate_features);
+    }
+    if (config_.skip_weight == SkipWeight::kGate) {
+      result_.layout.skip_gate =
+          Matrix("skip_gate.weight", "skip_gate", DType::kBF16, 1, config_.gate_features);
+    }
   }
 
   LayerParameters Layer(size_t index) {
     LayerParameters layer;
+    const LayerConfig& has = config_.layers[index];
     const std::string block = absl::StrCat("blocks.", index, ".");
-    const int64_t dim = config_.dim, mlp_dim = config_.mlp_dim;
-    if (config_.layers[index].attention) {
-      ParameterSpec qkvo{block + "attn.qkvo_w", "attn", {dim, 4 * dim}, DType::kF32, 4, dim, dim};
-      layer.qkvo = Add(std::move(qkvo));
-      layer.attn_gate = Matrix(block + "attn.attn_gate.weight", "attn_gate", DType::kBF16,
-                               config_.heads, config_.gate_features);
+    const int64_t dim = config_.dim, mlp_dim = config_.mlp_dim, features = config_.gate_features;
+    const DType dtype = config_.matrix_dtype;
+    if (has.attention) {
+      std::vector<int64_t> shape = {dim, 4 * dim};
+      if (config_.qkvo_shape == QkvoShape::kStack) shape = {4, dim, dim};
+      layer.qkvo = Add({block + "attn.qkvo_w", "attn", std::move(shape), dtype, 4, dim, dim});
     }
-    if (config_.layers[index].mlp) {
-      layer.c_fc = Matrix(block + "mlp.c_fc", "mlp", DType::kF32, dim, mlp_dim);
-      layer.c_proj = Matrix(block + "mlp.c_proj", "mlp", DType::kF32, dim, mlp_dim);
+    if (has.attention && config_.attention_gate) {
+      layer.attn_gate = Matrix(block + "attn.attn_gate.weight", "attn_gate", DType::kBF16,
+                               config_.heads, features);
+    }
+    if (has.value_embedding >= 0 && config_.value_mix == ValueMix::kGate) {
+      layer.value_gate =
+          Matrix(block + "attn.ve_gate.weight", "ve_gate", DType::kBF16, config_.heads, features);
+    }
+    if (has.mlp) {
+      const ParameterNames& names = config_.names;
+      const bool first_rows = config_.mlp_layout != MlpLayout::kDimHidden;
+      const bool second_rows = config_.mlp_layout == MlpLayout::kHiddenDim;
+      const auto add = [&](const std::string& name, const std::string& label, bool hidden_rows) {
+        return Matrix(block + "mlp." + name, label, dtype, hidden_rows ? mlp_dim : dim,
+                      hidden_rows ? dim : mlp_dim);
+      };
+      layer.c_fc = add(names.mlp_first, names.mlp_first_label, first_rows);
+      layer.c_proj = add(names.mlp_second, names.mlp_second_label, second_rows);
     }
     return layer;
   }
 
-  LayerParameters Bf16Layer(size_t index) {
-    LayerParameters layer;
-    const std::string block = absl::StrCat("blocks.", index, ".");
-    const int64_t dim = config_.dim, mlp_dim = config_.mlp_dim;
-    if (config_.layers[index].attention) {
-      layer.qkvo = Add({block + "attn.qkvo_w", "attn", {4, dim, dim}, DType::kBF16, 4, dim, dim});
-    }
-    if (config_.layers[index].mlp) {
-      layer.c_fc = Matrix(block + "mlp.fc_w", "fc", DType::kBF16, mlp_dim, dim);
-      layer.c_proj = Matrix(block + "mlp.proj_w", "proj", DType::kBF16, dim, mlp_dim);
-    }
-    return layer;
+  int Head() {
+    const bool transposed = config_.head_layout == HeadLayout::kDimVocab;
+    const int64_t rows = transposed ? config_.dim : config_.vocab_size;
+    const int64_t cols = transposed ? config_.vocab_size : config_.dim;
+    return Matrix(config_.names.head, "lm_head", config_.head_dtype, rows, cols);
   }
 
   int Matrix(std::string name, std::string label, DType dtype, int64_t rows, int64_t cols) {
@@ -146,7 +162,7 @@ int64_t RoundUp(int64_t n, int64_t multiple) { return (n + multiple - 1) / multi
 
 // Elements that `ranks` equal chunks need, whether they are cut between matrices or anywhere.
 int64_t Room(const GptConfig& config, const ParameterSpec& spec, int ranks) {
-  if (config.style != WeightStyle::kBanks) return spec.size();  // they are stacked in groups anyway
+  if (config.storage != Storage::kBanks) return spec.size();  // they are stacked in groups anyway
   return std::max(RoundUp(spec.size(), ranks),
                   RoundUp(spec.matrices, ranks) * spec.rows * spec.cols);
 }

@@ -14,19 +14,18 @@
 
 namespace model {
 
-// Every weight, in the order of the PyTorch original's enumeration, with its names:
-//   scalars, embed.weight, smear_gate.weight, value_embeds.{k}.weight, for each layer
-//   blocks.{i}.attn.qkvo_w, blocks.{i}.attn.attn_gate.weight, blocks.{i}.mlp.c_fc,
-//   blocks.{i}.mlp.c_proj (as far as the layer has them), lm_head.weight.
-// Labels: scalars embed smear_gate value_embed attn attn_gate mlp lm_head.
+// Every weight, in the order of the PyTorch originals' enumeration, with their names; labels in
+// brackets where they are others. Gates and tables are bf16, scalars f32.
 //
-// qkvo_w is stored as [dim, 4 dim] and is four row-major [out, in] matrices Q, K, V, O one after
-// the other. c_fc is [in, out], c_proj [out, in].
+// kPerLayer:
+//   scalars, embed.weight [embed], smear_gate.weight [smear_gate], skip_gate.weight [skip_gate],
+//   value_embeds.{k}.weight [value_embed], for each layer as far as it has them
+//   blocks.{i}.attn.qkvo_w [attn], blocks.{i}.attn.attn_gate.weight [attn_gate],
+//   blocks.{i}.attn.ve_gate.weight [ve_gate] and the MLP's two matrices, called as config.names
+//   says, and the head [lm_head].
+//   Shapes of qkvo_w, of the MLP's matrices and of the head, and their dtypes, are the config's.
 //
-// With kPerLayerBf16 there are no gates and no smear; blocks.{i}.attn.qkvo_w is [4, dim, dim],
-// blocks.{i}.mlp.fc_w [fc] and proj_w [proj] are both [out, in], lm_head_w is f32 [vocab, dim].
-//
-// With banks, all bf16 but for the two f32 ones, labels in brackets:
+// kBanks:
 //   attn_bank [attn]  [attention layers, 4 dim, dim]: Q, K, V, O of each, [out, in]
 //   mlp_bank [mlp]    [MLP slots, 2, hidden, dim]: c_fc [out, in] and c_proj [in, out]; layer i is
 //                     slot i; the slots are a multiple of 4, so that 8 ranks share them, and those
@@ -35,16 +34,18 @@ namespace model {
 //   qk_bank [qk]  [attention layers * heads, 2 head_dim, dim]: of each layer Q and then K, [out,
 //                 in], two neighbouring heads a matrix
 //   vo_bank [vo]  [2 attention layers, dim, dim]: V and O of each, [out, in]
-//   scalars f32, value_embeds.{k}.weight [ve{k}], smear_gate.weight, skip_gate.weight [1,
-//   features], attn_gate_bank [attention layers, heads, features], ve_gate_bank [layers with a
-//   value embedding, heads, features], x0_lambdas f32 [layers], lm_head.weight [dim, V],
-//   embed.weight [V, dim]
+//   scalars, value_embeds.{k}.weight [ve{k}], smear_gate.weight, skip_gate.weight [1, features],
+//   attn_gate_bank [attention layers, heads, features], ve_gate_bank [layers with a value
+//   embedding, heads, features], x0_lambdas f32 [layers], lm_head.weight, embed.weight
+//
+// A gate that the config lacks is no parameter.
 std::vector<kernels::ParameterSpec> ParameterSpecs(const GptConfig& config);
 
 // Positions in ParameterSpecs(); -1 where the layer lacks the part.
 struct LayerParameters {
   int qkvo = -1;
   int attn_gate = -1;
+  int value_gate = -1;
   int c_fc = -1;
   int c_proj = -1;
 };
@@ -52,6 +53,7 @@ struct ParameterLayout {
   int scalars = -1;
   int embed = -1;
   int smear_gate = -1;
+  int skip_gate = -1;
   std::vector<int> value_embeds;
   std::vector<LayerParameters> layers;
   int lm_head = -1;
@@ -60,7 +62,6 @@ struct ParameterLayout {
   int qk_bank = -1;  // this and vo_bank in the place of attn_bank
   int vo_bank = -1;
   int mlp_bank = -1;
-  int skip_gate = -1;
   int attn_gate_bank = -1;
   int ve_gate_bank = -1;
   int x0_lambdas = -1;

@@ -32,7 +32,7 @@ struct PassInput {
   int64_t short_window_tokens = 0;
   int64_t long_window_tokens = 0;
   float attention_scale = 0;
-  // bf16 [positions, head_dim / 2]: T of them or more, 2 T with paired heads
+  // rotary_dtype [positions, head_dim / 2]: T of them or more, 2 T with paired heads
   kernels::Tensor cos, sin;
   // Not null in a pass without backward that continues a slot, its only one: row i is the slot's
   // row begin + i, attention sees the rows of the cache, and the rows from kept_from on go there

@@ -39,22 +39,23 @@ PassWeights ViewWeights(const GptConfig& config, const ParameterLayout& layout,
   weights.scalars = view(layout.scalars);
   weights.embed = view(layout.embed);
   weights.smear_gate = view(layout.smear_gate);
+  weights.skip_gate = view(layout.skip_gate);
   for (int index : layout.value_embeds) weights.value_embeds.push_back(view(index));
   for (size_t i = 0; i < layout.layers.size(); ++i) {
     const LayerParameters& at = layout.layers[i];
     LayerWeights layer;
     layer.attention.qkvo = view(at.qkvo);
     layer.attention.gate = view(at.attn_gate);
+    layer.attention.value_gate = view(at.value_gate);
     layer.attention.scalars = weights.scalars;
     const int table = config.layers[i].value_embedding;
     if (table >= 0) layer.attention.value_table = weights.value_embeds[table];
     layer.mlp.c_fc = view(at.c_fc);
     layer.mlp.c_proj = view(at.c_proj);
-    if (config.style == WeightStyle::kPerLayerBf16) {  // both [out, in]
-      layer.mlp.fc_hidden = kernels::HiddenDim::kRows;
-      if (layer.attention.qkvo.value) {
-        layer.attention.qkvo.value = layer.attention.qkvo.value.Reshape({-1, config.dim});
-      }
+    layer.mlp.fc_hidden = FirstHidden(config.mlp_layout);
+    layer.mlp.proj_hidden = SecondHidden(config.mlp_layout);
+    if (layer.attention.qkvo.value) {
+      layer.attention.qkvo.value = layer.attention.qkvo.value.Reshape({-1, config.dim});
     }
     weights.layers.push_back(layer);
   }
@@ -75,9 +76,11 @@ class BankViewer {
   }
 
   Weight Whole(int index) const {
+    if (index < 0) return {};
     return View(index, parameters_[index].value, 0, parameters_[index].spec.size());
   }
   Weight Entry(int bank, int64_t entry) const {
+    if (bank < 0) return {};
     const Tensor value = parameters_[bank].value.At(entry);
     return View(bank, value, entry * value.size(), value.size());
   }
@@ -144,7 +147,8 @@ PassWeights ViewBanks(const GptConfig& config, const ParameterLayout& layout,
     if (has.mlp) {
       layer.mlp.c_fc = view.Half(layout.mlp_bank, static_cast<int64_t>(i), 0);
       layer.mlp.c_proj = view.Half(layout.mlp_bank, static_cast<int64_t>(i), 1);
-      layer.mlp.fc_hidden = layer.mlp.proj_hidden = kernels::HiddenDim::kRows;
+      layer.mlp.fc_hidden = FirstHidden(config.mlp_layout);
+      layer.mlp.proj_hidden = SecondHidden(config.mlp_layout);
     }
     weights.layers.push_back(layer);
   }

@@ -24,11 +24,11 @@ struct LayerWeights {
 struct PassWeights {
   Weight scalars;     // f32 [n]; with banks `scalars` and then x0_lambdas
   Weight embed;       // bf16 [V, D]
-  Weight smear_gate;  // bf16 [1, gate_features]
+  Weight smear_gate;  // bf16 [1, gate_features], or empty
   std::vector<Weight> value_embeds;
   std::vector<LayerWeights> layers;
-  Weight lm_head;    // bf16 [V, D]; with banks [D, V]
-  Weight skip_gate;  // bf16 [1, gate_features], with banks
+  Weight lm_head;    // bf16, in the config's head_layout
+  Weight skip_gate;  // bf16 [1, gate_features], or empty
 };
 
 // Which leaves of the gradients a pass adds to. count = 0: none, forward only.
@@ -49,8 +49,8 @@ PassWeights ViewBanks(const GptConfig& config, const ParameterLayout& layout,
                       const std::vector<kernels::Parameter>& parameters, const BankTensors& own,
                       LeafRange leaves);
 
-// `rounded` holds the bf16 copies of the hidden matrices at their parameters' positions, QKVO as
-// [4 D, D], and empty tensors elsewhere.
+// `rounded` holds the bf16 copies of f32 matrices at their parameters' positions, QKVO as [4 D, D],
+// and empty tensors elsewhere.
 PassWeights ViewWeights(const GptConfig& config, const ParameterLayout& layout,
                         const std::vector<kernels::Parameter>& parameters,
                         const std::vector<kernels::Tensor>& rounded, LeafRange leaves);

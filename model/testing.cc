@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "model/init.h"
 #include "model/rotary.h"
 #include "third_party/absl_compat/check.h"
 
@@ -14,7 +15,7 @@ namespace {
 using kernels::DType;
 using kernels::Queue;
 
-// Uniform in [-1, 1), a multiple of 2^-23: Hashed in make_fixture.py.
+// Uniform in [-1, 1), a multiple of 2^-23: Hashed of tools/recipes/testdata/make_fixture.py.
 double Hashed(uint64_t position, uint64_t stream) {
   uint32_t h = static_cast<uint32_t>(position * 2654435761u + stream * 40503u + 12345u);
   for (int round = 0; round < 2; ++round) {
@@ -38,44 +39,23 @@ double ScaleOf(const std::string& name) {
   return 1.5;  // embeddings
 }
 
-// As OFFSETS of make_unified_fixture.py.
-std::vector<float> HashedBankScalars(const GptConfig& config, uint64_t stream) {
-  const int layers = static_cast<int>(config.layers.size());
-  std::vector<float> scalars;
-  for (int i = 0; i < ScalarCount(config); ++i) {
-    double offset = i < layers || (i < 3 * layers && (i - layers) % 2 == 1) ? 1.0 : 0.5;
-    if (i == SkipScalar(config, 0)) offset = -0.5;
-    scalars.push_back(static_cast<float>(0.3 * Hashed(i, stream) + offset));
-  }
-  return scalars;
+// What Hashed noise is added to: as the fixtures of tools/recipes/testdata have it.
+ScalarValues ScalarOffsets(const GptConfig& config) {
+  return {.skip = config.skip_weight == SkipWeight::kPlain ? 1.0f : -0.5f,
+          .stream = 1,
+          .x0 = 0,
+          .value = 0.5f,
+          .value_embedding = 0.5f,
+          .qkv_factor = 0.5f,
+          .o_factor = 1,
+          .smear = 0.5f,
+          .backout = 0.5f};
 }
 
-// As OFFSETS of make_record7_fixture.py.
-std::vector<float> HashedRecord7Scalars(const GptConfig& config) {
-  const int layers = static_cast<int>(config.layers.size());
-  std::vector<float> scalars;
-  for (int i = 0; i < ScalarCount(config); ++i) {
-    double offset = i < 3 * layers ? 1.0 : 0.5;
-    if (i >= layers && i < 3 * layers && (i - layers) % 2 == 1) offset = 0;
-    scalars.push_back(static_cast<float>(0.3 * Hashed(i, 0) + offset));
-  }
-  return scalars;
-}
-
-std::vector<float> HashedScalars(const GptConfig& config) {
-  if (config.style == WeightStyle::kPerLayerBf16) return HashedRecord7Scalars(config);
-  const int layers = static_cast<int>(config.layers.size());
-  std::vector<float> scalars;
-  for (int i = 0; i < ScalarCount(config); ++i) {
-    double value = 0.3 * Hashed(i, 0);
-    if (i < layers) {
-      value -= 0.5;
-    } else if (i < 3 * layers) {
-      value += (i - layers) % 2 == 0 ? 1.0 : 0.0;
-    } else if (i <= 5 * layers || (config.backout_layer >= 0 && i == BackoutLambda(config))) {
-      value += 0.5;
-    }
-    scalars.push_back(static_cast<float>(value));
+std::vector<float> HashedScalars(const GptConfig& config, uint64_t stream) {
+  std::vector<float> scalars = ScalarsOf(config, ScalarOffsets(config));
+  for (size_t i = 0; i < scalars.size(); ++i) {
+    scalars[i] = static_cast<float>(0.3 * Hashed(i, stream) + scalars[i]);
   }
   return scalars;
 }
@@ -94,33 +74,82 @@ std::vector<int32_t> StreamOfSlots(int64_t first_slot, int64_t slots, int64_t sh
 
 }  // namespace
 
-GptConfig SmallConfig() {
-  absl::StatusOr<GptConfig> config = MuonCustomSizingConfig(
-      {.vocab_size = 96, .dim = 32, .heads = 2, .head_dim = 16, .mlp_dim = 128, .layers = 12});
-  CHECK(config.ok()) << config.status();
-  return *std::move(config);
+GptConfig PerLayerToy() {
+  GptConfig config;
+  config.vocab_size = 96;
+  config.dim = 32;
+  config.mlp_dim = 128;
+  config.heads = 2;
+  config.head_dim = 16;
+  config.gate_features = 12;
+  config.value_embeddings = 3;
+  config.layers.resize(8);
+  config.layers[0].attention = config.layers[0].mlp = false;
+  config.layers[1].value_embedding = 1;
+  config.layers[2].value_embedding = 2;
+  config.layers[3].attention = false;
+  for (int i : {2, 5}) config.layers[i].long_window = true;
+  for (int i : {4, 5, 6}) config.layers[i].skip_from = 7 - i;
+  config.layers[6].value_embedding = 0;
+  config.layers[7].value_embedding = 1;
+  config.initial = {.qkv = 0.5,
+                    .mlp = 0.5,
+                    .value_embeddings = 1,
+                    .embedding = 1,
+                    .scalars = {.skip = -1, .value = 0.5f, .value_embedding = 0.5f}};
+  config.smear = config.attention_gate = true;
+  config.softcap = 20;
+  config.softcap_temperature = 5;
+  config.fp8_head = true;
+  config.fp8_scales = {.w = 1.0 / 512, .grad = 1.0 / 448};
+  return config;
 }
 
-GptConfig SmallBackoutConfig() {
-  absl::StatusOr<GptConfig> config = FixMuonLRConfig(
-      {.vocab_size = 96, .dim = 32, .heads = 2, .head_dim = 16, .mlp_dim = 128, .layers = 12});
-  CHECK(config.ok()) << config.status();
-  return *std::move(config);
+GptConfig BackoutToy() {
+  GptConfig config = PerLayerToy();
+  config.backout_layer = 5;
+  config.initial.scalars.backout = 0.5f;
+  return config;
 }
 
-GptConfig SmallUnifiedConfig() {
-  absl::StatusOr<GptConfig> config = UnifiedConfig(
-      {.vocab_size = 96, .dim = 32, .heads = 2, .head_dim = 16, .mlp_dim = 128, .layers = 11});
-  CHECK(config.ok()) << config.status();
-  return *std::move(config);
-}
-
-GptConfig SmallRecord7Config() {
-  absl::StatusOr<GptConfig> config = Record7Config(
-      {.vocab_size = 96, .dim = 32, .heads = 2, .head_dim = 16, .mlp_dim = 128, .layers = 16}, 96);
-  CHECK(config.ok()) << config.status();
-  config->window_block = 16;
-  return *std::move(config);
+GptConfig BanksToy() {
+  GptConfig config;
+  config.vocab_size = 96;
+  config.dim = 32;
+  config.mlp_dim = 128;
+  config.heads = 2;
+  config.head_dim = 16;
+  config.gate_features = 12;
+  config.value_embeddings = 3;
+  config.layers.resize(7);
+  for (int i : {0, 2}) config.layers[i].paired_heads = true;
+  for (int i : {3, 6}) config.layers[i].long_window = config.layers[i].key_offset = true;
+  config.layers[0].value_embedding = 1;
+  config.layers[1].value_embedding = 2;
+  config.layers[4].attention = false;
+  config.layers[4].skip_from = 3;
+  config.layers[6].value_embedding = 0;
+  config.backout_layer = 5;
+  config.storage = Storage::kBanks;
+  config.matrix_dtype = kernels::DType::kBF16;
+  config.mlp_layout = MlpLayout::kHiddenDim;
+  config.head_layout = HeadLayout::kDimVocab;
+  config.initial = {.qkv = 1,
+                    .mlp = 0.5,
+                    .head = 0.01,
+                    .embedding_is_head = true,
+                    .scalars = {.skip = -1, .qkv_factor = 0.5f, .backout = 0.5f}};
+  config.smear = config.attention_gate = config.attention_factors = true;
+  config.rotary_pairs = RotaryPairs::kNeighbours;
+  config.value_mix = ValueMix::kGate;
+  config.skip_weight = SkipWeight::kGate;
+  config.softcap = 20;
+  config.softcap_temperature = 5;
+  config.softcap_shift = 3;
+  config.loss_weights = 3;
+  config.fp8_head = true;
+  config.fp8_scales = {.x = 100.0 / 448, .w = 1.0 / 256, .grad = 1.0 / 512};
+  return config;
 }
 
 void SetHashedWeights(const GptConfig& config, const ParameterArena& weights, Queue& queue) {
@@ -129,13 +158,10 @@ void SetHashedWeights(const GptConfig& config, const ParameterArena& weights, Qu
     std::vector<float> values(p.spec.size());
     for (size_t j = 0; j < values.size(); ++j) {
       const float value = static_cast<float>(ScaleOf(p.spec.name) * Hashed(j, i));
-      const bool f32 = p.spec.name == "x0_lambdas" || p.spec.name == "lm_head_w";
-      values[j] = f32 ? value : kernels::RoundToBF16(value);
+      const bool exact = p.spec.name == "x0_lambdas" || p.spec.name == "lm_head_w";
+      values[j] = exact ? value : kernels::RoundToBF16(value);
     }
-    if (p.spec.name == "scalars") {
-      values = config.style == WeightStyle::kBanks ? HashedBankScalars(config, i)
-                                                   : HashedScalars(config);
-    }
+    if (p.spec.name == "scalars") values = HashedScalars(config, i);
     if (p.spec.dtype == DType::kF32) {
       queue.Upload(values.data(), p.value);
     } else {
@@ -175,10 +201,8 @@ SmallPass::SmallPass(const GptConfig& config, int64_t first_slot, int64_t slots,
   const auto paired = plan.Add("paired boundaries", DType::kI32, {slots, 6});
   const auto loss_weights = plan.Add("loss weights", DType::kF32, {3});
   const int64_t positions = (HasPairedHeads(config) ? 2 : 1) * kSlotTokens;
-  const bool f32 = config.style == WeightStyle::kPerLayerBf16;
-  const DType table = f32 ? DType::kF32 : DType::kBF16;
-  const auto cos = plan.Add("cos", table, {positions, half});
-  const auto sin = plan.Add("sin", table, {positions, half});
+  const auto cos = plan.Add("cos", config.rotary_dtype, {positions, half});
+  const auto sin = plan.Add("sin", config.rotary_dtype, {positions, half});
   auto arena = kernels::Arena::Create(std::move(plan), kernels::CpuBackend());
   CHECK(arena.ok()) << arena.status();
   arena_ = *std::move(arena);
@@ -218,7 +242,7 @@ SmallPass::SmallPass(const GptConfig& config, int64_t first_slot, int64_t slots,
     queue.Upload(cos_host.data(), input_.cos);
     queue.Upload(sin_host.data(), input_.sin);
   };
-  f32 ? fill(0.0f) : fill(kernels::BF16{});
+  config.rotary_dtype == DType::kF32 ? fill(0.0f) : fill(kernels::BF16{});
 }
 
 std::vector<float> SmallPass::Loss(const ParameterArena& weights) {

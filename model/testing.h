@@ -1,4 +1,4 @@
-// A small model with its memory and a batch, for tests of whole passes.
+// Small models, their memory and a batch, for tests of whole passes.
 #ifndef MODEL_TESTING_H_
 #define MODEL_TESTING_H_
 
@@ -15,19 +15,22 @@
 
 namespace model::testing {
 
-// dim 32, 2 heads, vocabulary 96: what testdata/make_fixture.py computes.
-GptConfig SmallConfig();
-GptConfig SmallBackoutConfig();  // the same of the record of 2025-10-27
-GptConfig SmallUnifiedConfig();  // and of 2026-01-18, as in testdata/make_unified_fixture.py
-GptConfig SmallRecord7Config();  // track 2's of 2025-04-16, as in make_record7_fixture.py
+// Two models with most of the parts that a model can have: dim 32, 2 heads, vocabulary 96. Layers
+// with both halves, one or none, with each of the value embeddings, skip connections from the layer
+// before and from farther.
+GptConfig PerLayerToy();  // f32 matrices, scalars that mix
+GptConfig BackoutToy();   // the same with a backout
+GptConfig BanksToy();     // bf16 banks, gates that mix, paired heads and key offsets, a [D, V] head
 constexpr int64_t kSlots = 2;
 constexpr int64_t kSlotTokens = 96;
 
-// Weights from the integer hash of make_fixture.py: everything nonzero, nothing stored.
+// Weights from an integer hash, that of tools/recipes/testdata/make_fixture.py: everything nonzero,
+// nothing stored.
 void SetHashedWeights(const GptConfig& config, const ParameterArena& weights,
                       kernels::Queue& queue);
 
-// A model planned for `slots` slots of the fixture's batch, starting with `first_slot`.
+// A model planned for `slots` of the kSlots slots of a fixed batch, with documents of several
+// lengths, starting with `first_slot`.
 class SmallPass {
  public:
   SmallPass(const GptConfig& config, int64_t first_slot, int64_t slots, bool train,

@@ -173,19 +173,51 @@ TEST(Export, ExtensionOfItsOwnLength) {
 TEST(Export, Windows) {
   struct Case {
     const char* record;
-    const char* style;
     int short_window, long_window, window_block;
   };
-  for (const Case& c : {Case{"muon_custom_sizing", "per_layer", 48, 112, 0},
-                        Case{"fix_muon_lr", "per_layer", 48, 112, 0},
-                        Case{"unified_optimizers", "banks", 48, 112, 0},
-                        Case{"record7", "per_layer_bf16", 48, 112, 16}}) {
+  for (const Case& c : {Case{"muon_custom_sizing", 48, 112, 0}, Case{"fix_muon_lr", 48, 112, 0},
+                        Case{"unified_optimizers", 48, 112, 0}, Case{"record7", 48, 112, 16}}) {
     const json config = Exported(c.record).Config();
-    EXPECT_EQ(config["weight_style"], c.style);
     EXPECT_EQ(config["short_window"], c.short_window) << c.record;
     EXPECT_EQ(config["long_window"], c.long_window) << c.record;
     EXPECT_EQ(config["window_block"], c.window_block) << c.record;
   }
+}
+
+// What the parts of each record are, in the words that modeling_nanospeed.py reads.
+TEST(Export, Parts) {
+  const json a = Exported("muon_custom_sizing").Config(),
+             c = Exported("unified_optimizers").Config(), r = Exported("record7").Config();
+  const auto expect = [&](const char* key, const json& of_a, const json& of_c, const json& of_r) {
+    EXPECT_EQ(a[key], of_a) << key;
+    EXPECT_EQ(c[key], of_c) << key;
+    EXPECT_EQ(r[key], of_r) << key;
+  };
+  expect("storage", "per_layer", "banks", "per_layer");
+  expect("qkvo_shape", "wide", "wide", "stack");
+  expect("mlp_layout", "dim_hidden", "hidden_dim", "out_in");
+  EXPECT_EQ(a["mlp_names"], json({"c_fc", "c_proj"}));
+  EXPECT_EQ(r["mlp_names"], json({"fc_w", "proj_w"}));
+  expect("head_layout", "vocab_dim", "dim_vocab", "vocab_dim");
+  expect("head_name", "lm_head.weight", "lm_head.weight", "lm_head_w");
+  expect("scalar_count", 72, 36, 80);
+  expect("smear_lambda", 60, 33, -1);
+  expect("backout_lambda", -1, 34, -1);
+  expect("attention_input", "normed", "normed", "stream");
+  expect("attention_gate", true, true, false);
+  expect("rotary_pairs", "halves", "neighbours", "halves");
+  expect("rotary_dtype", "bf16", "bf16", "f32");
+  expect("value_norm", false, false, true);
+  expect("value_mix", "scalars", "gate", "scalars");
+  expect("skip_weight", "sigmoid", "gate", "plain");
+  EXPECT_EQ(a["layers"][6]["skip_scalar"], 0);
+  EXPECT_EQ(c["layers"][6]["skip_scalar"], 35);
+  EXPECT_EQ(r["layers"][9]["skip_scalar"], 6);
+  EXPECT_EQ(c["layers"][6]["attention_lambda"], -1);
+  EXPECT_EQ(c["layers"][1]["attention_factor"], 13);
+  EXPECT_EQ(c["layers"][1]["x0_lambda"], 37);
+  EXPECT_EQ(r["layers"][1]["x0_lambda"], 19);
+  EXPECT_EQ(r["layers"][1]["attention_lambda"], 50);
 }
 
 TEST(Export, Files) {

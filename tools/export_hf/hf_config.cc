@@ -19,36 +19,72 @@ constexpr const char* kSourceKeys[] = {
 // A further key, of runs with an extension of their own length.
 constexpr const char* kExtensionKey = "extension_steps";
 
-const char* StyleName(model::WeightStyle style) {
-  switch (style) {
-    case model::WeightStyle::kPerLayer:
-      return "per_layer";
-    case model::WeightStyle::kPerLayerBf16:
-      return "per_layer_bf16";
-    case model::WeightStyle::kBanks:
-      return "banks";
+const char* NameOf(model::Storage storage) {
+  return storage == model::Storage::kBanks ? "banks" : "per_layer";
+}
+
+const char* NameOf(model::MlpLayout layout) {
+  switch (layout) {
+    case model::MlpLayout::kDimHidden:
+      return "dim_hidden";
+    case model::MlpLayout::kOutIn:
+      return "out_in";
+    case model::MlpLayout::kHiddenDim:
+      return "hidden_dim";
+  }
+  return "";
+}
+
+const char* NameOf(model::SkipWeight weight) {
+  switch (weight) {
+    case model::SkipWeight::kSigmoid:
+      return "sigmoid";
+    case model::SkipWeight::kPlain:
+      return "plain";
+    case model::SkipWeight::kGate:
+      return "gate";
   }
   return "";
 }
 
 ordered_json Layers(const model::GptConfig& config) {
   ordered_json layers = ordered_json::array();
-  for (const model::LayerConfig& layer : config.layers) {
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    const model::LayerConfig& layer = config.layers[i];
+    const int index = static_cast<int>(i);
     layers.push_back({{"attention", layer.attention},
                       {"mlp", layer.mlp},
                       {"long_window", layer.long_window},
                       {"paired_heads", layer.paired_heads},
                       {"key_offset", layer.key_offset},
                       {"value_embedding", layer.value_embedding},
-                      {"skip_from", layer.skip_from}});
+                      {"skip_from", layer.skip_from},
+                      {"skip_scalar", layer.skip_from < 0 ? -1 : model::SkipScalar(config, index)},
+                      {"block_lambda", model::BlockLambda(config, index)},
+                      {"x0_lambda", model::X0Lambda(config, index)},
+                      {"attention_lambda", model::AttentionLambda(config, index)},
+                      {"attention_factor", model::WeightFactor(config, index)}});
   }
   return layers;
 }
 
+void AddStorage(const model::GptConfig& config, ordered_json* out) {
+  out->update({{"storage", NameOf(config.storage)},
+               {"split_attention_banks", config.split_attention_banks},
+               {"qkvo_shape", config.qkvo_shape == model::QkvoShape::kStack ? "stack" : "wide"},
+               {"mlp_layout", NameOf(config.mlp_layout)},
+               {"mlp_names", {config.names.mlp_first, config.names.mlp_second}},
+               {"head_layout",
+                config.head_layout == model::HeadLayout::kDimVocab ? "dim_vocab" : "vocab_dim"},
+               {"head_name", config.names.head},
+               {"scalar_count", model::ScalarCount(config)}});
+}
+
 void AddArchitecture(const model::GptConfig& config, ordered_json* out) {
+  const bool stream = config.attention_input == model::AttentionInput::kStream;
+  const bool neighbours = config.rotary_pairs == model::RotaryPairs::kNeighbours;
   out->update(
-      {{"weight_style", StyleName(config.style)},
-       {"vocab_size", config.vocab_size},
+      {{"vocab_size", config.vocab_size},
        {"embedding_rows", model::EmbeddingRows(config)},
        {"hidden_size", config.dim},
        {"intermediate_size", config.mlp_dim},
@@ -57,8 +93,16 @@ void AddArchitecture(const model::GptConfig& config, ordered_json* out) {
        {"head_dim", config.head_dim},
        {"gate_features", config.gate_features},
        {"value_embeddings", config.value_embeddings},
-       {"split_attention_banks", config.split_attention_banks},
+       {"smear_lambda", config.smear ? model::SmearLambda(config) : -1},
+       {"attention_input", stream ? "stream" : "normed"},
+       {"attention_gate", config.attention_gate},
+       {"rotary_pairs", neighbours ? "neighbours" : "halves"},
+       {"rotary_dtype", kernels::Name(config.rotary_dtype)},
+       {"value_norm", config.value_norm},
+       {"value_mix", config.value_mix == model::ValueMix::kGate ? "gate" : "scalars"},
+       {"skip_weight", NameOf(config.skip_weight)},
        {"backout_layer", config.backout_layer},
+       {"backout_lambda", config.backout_layer < 0 ? -1 : model::BackoutLambda(config)},
        {"softcap_kind", config.softcap_kind == kernels::SoftCap::kIsru ? "isru" : "sigmoid"},
        {"softcap", config.softcap},
        {"softcap_temperature", config.softcap_temperature},
@@ -113,6 +157,7 @@ std::string HfConfigJson(const SavedModel& saved) {
       {"pad_token_id", saved.token_map.bos()},  // as for GPT-2; the attention mask tells them apart
       {"tie_word_embeddings", false},
   };
+  AddStorage(saved.recipe.model, &out);
   AddArchitecture(saved.recipe.model, &out);
   AddSchedule(saved, &out);
   const std::map<std::string, std::string> source = SourceOf(saved);

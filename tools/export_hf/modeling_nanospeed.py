@@ -1,6 +1,6 @@
 """The GPTs of the NanoGPT speedrun as nanospeed trains them, in plain PyTorch.
 
-One class for five records; what differs between them is in the configuration. Loaded in bfloat16
+One class for all records; what differs between them is in the configuration. Loaded in bfloat16
 it rounds where nanospeed rounds: chains of float32 arithmetic, each rounded once where nanospeed
 stores a bfloat16 tensor. Loaded in float32 nothing is rounded but the rotary tables, which are part
 of what the weights were trained to.
@@ -13,6 +13,7 @@ each token (there is no cache of keys and values).
 from __future__ import annotations
 
 import dataclasses
+from operator import attrgetter
 
 import torch
 import torch.nn.functional as F
@@ -106,6 +107,14 @@ class Weight(nn.Module):
         self.weight = nn.Parameter(torch.empty(shape))
 
 
+def add_weight(module: nn.Module, name: str, *shape: int) -> None:
+    """A parameter of the module; NAME.weight is one of a module of its own."""
+    if name.endswith(".weight"):
+        setattr(module, name.removesuffix(".weight"), Weight(*shape))
+    else:
+        setattr(module, name, nn.Parameter(torch.empty(shape)))
+
+
 class NanospeedForCausalLM(PreTrainedModel, GenerationMixin):
     config_class = NanospeedConfig
     # Their rounding to bfloat16 would be no rounding that training does.
@@ -113,44 +122,43 @@ class NanospeedForCausalLM(PreTrainedModel, GenerationMixin):
 
     def __init__(self, config: NanospeedConfig) -> None:
         super().__init__(config)
-        self.banks = config.weight_style == "banks"
-        self.bf16_layers = config.weight_style == "per_layer_bf16"
+        self.banks = config.storage == "banks"
         self.attention_layers = [i for i, la in enumerate(config.layers) if la["attention"]]
         self.value_layers = [i for i, la in enumerate(config.layers) if la["value_embedding"] >= 0]
         dim, rows = config.hidden_size, config.embedding_rows
         self.embed = Weight(rows, dim)
         self.value_embeds = nn.ModuleList(Weight(rows, dim) for _ in range(config.value_embeddings))
+        self.scalars = nn.Parameter(torch.empty(config.scalar_count))
+        if config.smear_lambda >= 0:
+            self.smear_gate = Weight(1, config.gate_features)
+        if config.skip_weight == "gate":
+            self.skip_gate = Weight(1, config.gate_features)
         if self.banks:
             self._make_banks(config)
         else:
             self._make_layers(config)
+        transposed = config.head_layout == "dim_vocab"
+        head = (dim, config.vocab_size) if transposed else (config.vocab_size, dim)
+        add_weight(self, config.head_name, *head)
         self.post_init()
 
     def _make_layers(self, config: NanospeedConfig) -> None:
-        dim, mlp_dim, layers = config.hidden_size, config.intermediate_size, len(config.layers)
-        count = 5 * layers if self.bf16_layers else 6 * layers
-        if config.backout_layer >= 0:
-            count = 5 * layers + 2
-        self.scalars = nn.Parameter(torch.empty(count))
-        self.blocks = nn.ModuleList(nn.Module() for _ in range(layers))
+        dim, mlp_dim = config.hidden_size, config.intermediate_size
+        wide, high = (dim, mlp_dim), (mlp_dim, dim)
+        shapes = {"dim_hidden": (wide, wide), "out_in": (high, wide), "hidden_dim": (high, high)}
+        self.blocks = nn.ModuleList(nn.Module() for _ in config.layers)
         for block, layer in zip(self.blocks, config.layers):
             block.attn, block.mlp = nn.Module(), nn.Module()
             if layer["attention"]:
-                shape = (4, dim, dim) if self.bf16_layers else (dim, 4 * dim)
+                shape = (4, dim, dim) if config.qkvo_shape == "stack" else (dim, 4 * dim)
                 block.attn.qkvo_w = nn.Parameter(torch.empty(shape))
-            if layer["attention"] and not self.bf16_layers:
+            if layer["attention"] and config.attention_gate:
                 block.attn.attn_gate = Weight(config.num_attention_heads, config.gate_features)
-            if layer["mlp"] and self.bf16_layers:
-                block.mlp.fc_w = nn.Parameter(torch.empty(mlp_dim, dim))
-                block.mlp.proj_w = nn.Parameter(torch.empty(dim, mlp_dim))
-            elif layer["mlp"]:
-                block.mlp.c_fc = nn.Parameter(torch.empty(dim, mlp_dim))
-                block.mlp.c_proj = nn.Parameter(torch.empty(dim, mlp_dim))
-        if self.bf16_layers:
-            self.lm_head_w = nn.Parameter(torch.empty(config.vocab_size, dim))
-        else:
-            self.smear_gate = Weight(1, config.gate_features)
-            self.lm_head = Weight(config.vocab_size, dim)
+            if layer["value_embedding"] >= 0 and config.value_mix == "gate":
+                block.attn.ve_gate = Weight(config.num_attention_heads, config.gate_features)
+            if layer["mlp"]:
+                for name, shape in zip(config.mlp_names, shapes[config.mlp_layout]):
+                    add_weight(block.mlp, name, *shape)
 
     def _make_banks(self, config: NanospeedConfig) -> None:
         dim, layers = config.hidden_size, len(config.layers)
@@ -163,13 +171,11 @@ class NanospeedForCausalLM(PreTrainedModel, GenerationMixin):
         else:
             self.attn_bank = nn.Parameter(torch.empty(attention, 4 * dim, dim))
         self.mlp_bank = nn.Parameter(torch.empty(slots, 2, config.intermediate_size, dim))
-        self.attn_gate_bank = nn.Parameter(torch.empty(attention, heads, features))
-        self.ve_gate_bank = nn.Parameter(torch.empty(len(self.value_layers), heads, features))
-        self.scalars = nn.Parameter(torch.empty(3 * layers + 3))
+        if config.attention_gate:
+            self.attn_gate_bank = nn.Parameter(torch.empty(attention, heads, features))
+        if self.value_layers and config.value_mix == "gate":
+            self.ve_gate_bank = nn.Parameter(torch.empty(len(self.value_layers), heads, features))
         self.x0_lambdas = nn.Parameter(torch.empty(layers))
-        self.smear_gate = Weight(1, features)
-        self.skip_gate = Weight(1, features)
-        self.lm_head = Weight(dim, config.vocab_size)
 
     def _init_weights(self, module: nn.Module) -> None:
         """Small noise. nanospeed starts a training otherwise."""
@@ -182,70 +188,75 @@ class NanospeedForCausalLM(PreTrainedModel, GenerationMixin):
     def get_input_embeddings(self) -> nn.Module:
         return self.embed
 
-    # The weights by their roles, whatever the style.
+    # The weights by their roles, however they are stored.
 
-    def _lambdas(self, i: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Of the residual stream and of x0, in front of layer i."""
-        if self.banks:
-            return self.scalars[i], self.x0_lambdas[i]
-        at = len(self.config.layers) + 2 * i
-        return self.scalars[at], self.scalars[at + 1]
-
-    def _smear_lambda(self) -> torch.Tensor:
-        """The backout's lambda is the scalar behind it."""
-        return self.scalars[(3 if self.banks else 5) * len(self.config.layers)]
+    def _scalar(self, place: int) -> torch.Tensor:
+        """x0_lambdas stand behind `scalars`."""
+        count = len(self.scalars)
+        return self.scalars[place] if place < count else self.x0_lambdas[place - count]
 
     def _qkvo(self, i: int) -> tuple[torch.Tensor, torch.Tensor]:
         """[3 D, D] of Q, K and V, [D, D] of O."""
         dim = self.config.hidden_size
         if not self.banks:
             stack = self.blocks[i].attn.qkvo_w.view(4 * dim, dim)
-            return stack[: 3 * dim], stack[3 * dim :]
-        slot = self.attention_layers.index(i)
-        if self.config.split_attention_banks:
+        elif self.config.split_attention_banks:
+            slot = self.attention_layers.index(i)
             halves = (bank.view(-1, 2 * dim, dim)[slot] for bank in (self.qk_bank, self.vo_bank))
             stack = torch.cat(list(halves))
         else:
-            stack = self.attn_bank[slot]
-        at = len(self.config.layers) + 2 * i
-        qkv, out = self.scalars[at] * stack[: 3 * dim], self.scalars[at + 1] * stack[3 * dim :]
+            stack = self.attn_bank[self.attention_layers.index(i)]
+        at = self.config.layers[i]["attention_factor"]
+        if at < 0:
+            return stack[: 3 * dim], stack[3 * dim :]
+        qkv, out = self._scalar(at) * stack[: 3 * dim], self._scalar(at + 1) * stack[3 * dim :]
         return qkv.to(stack.dtype), out.to(stack.dtype)
 
     def _attention_gate(self, i: int) -> torch.Tensor | None:
+        if not self.config.attention_gate:
+            return None
         if self.banks:
             return self.attn_gate_bank[self.attention_layers.index(i)]
-        return None if self.bf16_layers else self.blocks[i].attn.attn_gate.weight
+        return self.blocks[i].attn.attn_gate.weight
+
+    def _value_gate(self, i: int) -> torch.Tensor:
+        if self.banks:
+            return self.ve_gate_bank[self.value_layers.index(i)]
+        return self.blocks[i].attn.ve_gate.weight
 
     def _mlp(self, i: int) -> tuple[torch.Tensor, torch.Tensor]:
         """[hidden, D] and [D, hidden]."""
         if self.banks:
-            return self.mlp_bank[i, 0], self.mlp_bank[i, 1].t()
-        mlp = self.blocks[i].mlp
-        return (mlp.fc_w, mlp.proj_w) if self.bf16_layers else (mlp.c_fc.t(), mlp.c_proj)
+            first, second = self.mlp_bank[i]
+        else:
+            first, second = (attrgetter(name)(self.blocks[i].mlp) for name in self.config.mlp_names)
+        layout = self.config.mlp_layout
+        return (first.t() if layout == "dim_hidden" else first,
+                second.t() if layout == "hidden_dim" else second)
 
     # The forward pass.
 
     def _first_stream(self, tokens: torch.Tensor, places: Places) -> torch.Tensor:
         e = F.embedding(tokens, self.embed.weight)
-        if self.bf16_layers:
+        if self.config.smear_lambda < 0:
             return rms_norm(e).to(e.dtype)
-        amount = self._smear_lambda() * gate(e, self.smear_gate.weight)
+        amount = self._scalar(self.config.smear_lambda) * gate(e, self.smear_gate.weight)
         neighbour = before(e, places.has_before, torch.zeros_like(e)).float()
         return rms_norm(e.float() + amount * neighbour).to(e.dtype)
 
     def _mix(self, i: int, x: torch.Tensor, x0: torch.Tensor, saved: torch.Tensor | None):
         """The stream into layer i, with the skip connection that ends there."""
-        y, dtype = x.float(), x.dtype
-        if saved is not None and self.banks:
-            amount = 2 * gate(x0, self.skip_gate.weight)
-            amount = self.scalars[3 * len(self.config.layers) + 2].sigmoid() * amount
-            y = (y + amount * saved.float()).to(dtype).float()
-        elif saved is not None:
-            of_source = self.config.layers[i]["skip_from"]
-            at = of_source if self.bf16_layers else i - len(self.config.layers) // 2
-            amount = self.scalars[at] if self.bf16_layers else self.scalars[at].sigmoid()
+        y, dtype, layer = x.float(), x.dtype, self.config.layers[i]
+        if saved is not None:
+            amount = self._scalar(layer["skip_scalar"])
+            if self.config.skip_weight != "plain":
+                amount = amount.sigmoid()
+            if self.config.skip_weight == "gate":
+                amount = amount * (2 * gate(x0, self.skip_gate.weight))
             y = y + amount * saved.float()
-        lambda_x, lambda_x0 = self._lambdas(i)
+            if self.config.skip_weight == "gate":
+                y = y.to(dtype).float()
+        lambda_x, lambda_x0 = self._scalar(layer["block_lambda"]), self._scalar(layer["x0_lambda"])
         return (lambda_x * y + lambda_x0 * x0.float()).to(dtype)
 
     def _value(self, i: int, v: torch.Tensor, u: torch.Tensor, tokens: torch.Tensor):
@@ -254,14 +265,13 @@ class NanospeedForCausalLM(PreTrainedModel, GenerationMixin):
         rows = None
         if k >= 0:
             rows = F.embedding(tokens, self.value_embeds[k].weight).view_as(v).float()
-        if self.banks:
+        if self.config.value_mix == "gate":
             if rows is None:
                 return v
-            amount = 2 * gate(u, self.ve_gate_bank[self.value_layers.index(i)])
-            return v + amount[..., None] * rows
-        at = 3 * len(self.config.layers) + 2 * i
-        v = self.scalars[at] * (rms_norm(v) if self.bf16_layers else v)
-        return v if rows is None else v + self.scalars[at + 1] * rows
+            return v + 2 * gate(u, self._value_gate(i))[..., None] * rows
+        at = self.config.layers[i]["attention_lambda"]
+        v = self._scalar(at) * (rms_norm(v) if self.config.value_norm else v)
+        return v if rows is None else v + self._scalar(at + 1) * rows
 
     def _attention(self, i: int, u: torch.Tensor, residual: torch.Tensor, tokens: torch.Tensor,
                    places: Places, masks: dict) -> torch.Tensor:
@@ -274,8 +284,9 @@ class NanospeedForCausalLM(PreTrainedModel, GenerationMixin):
             positions = 2 * positions + torch.arange(heads, device=u.device) % 2
         frequencies = torch.tensor(config.rotary_frequencies, device=u.device)
         theta = positions[..., None].float() * frequencies
-        table = torch.float32 if self.bf16_layers else torch.bfloat16
-        q, k = (rotate(rms_norm(t), theta, self.banks, table).to(dtype) for t in (q, k))
+        table = torch.float32 if config.rotary_dtype == "f32" else torch.bfloat16
+        neighbours = config.rotary_pairs == "neighbours"
+        q, k = (rotate(rms_norm(t), theta, neighbours, table).to(dtype) for t in (q, k))
         if layer["key_offset"]:
             k = offset_keys(k, places.has_before)
         v = self._value(i, v, u, tokens).to(dtype)
@@ -292,7 +303,7 @@ class NanospeedForCausalLM(PreTrainedModel, GenerationMixin):
 
     def _layer(self, i: int, x: torch.Tensor, tokens: torch.Tensor, places: Places, masks: dict):
         if self.config.layers[i]["attention"]:
-            u = x if self.bf16_layers else rms_norm(x).to(x.dtype)
+            u = x if self.config.attention_input == "stream" else rms_norm(x).to(x.dtype)
             x = self._attention(i, u, x, tokens, places, masks)
         if self.config.layers[i]["mlp"]:
             fc, proj = self._mlp(i)
@@ -317,15 +328,16 @@ class NanospeedForCausalLM(PreTrainedModel, GenerationMixin):
                 x = outputs[i] = self._layer(i, x, tokens, places, masks)
         if self.config.backout_layer < 0:
             return x
-        at = (3 if self.banks else 5) * len(self.config.layers) + 1
-        backed_out = x.float() - self.scalars[at] * outputs[self.config.backout_layer].float()
+        weight = self._scalar(self.config.backout_lambda)
+        backed_out = x.float() - weight * outputs[self.config.backout_layer].float()
         return backed_out.to(x.dtype)
 
     def _logits(self, x: torch.Tensor) -> torch.Tensor:
         """float32, soft cap applied."""
-        weight = self.lm_head_w if self.bf16_layers else self.lm_head.weight
+        weight = attrgetter(self.config.head_name)(self)
         u = rms_norm(x).to(x.dtype)
-        logits = (u @ weight if self.banks else F.linear(u, weight)).float()
+        transposed = self.config.head_layout == "dim_vocab"
+        logits = (u @ weight if transposed else F.linear(u, weight)).float()
         cap = self.config.softcap
         if self.config.softcap_kind == "isru":
             return cap * logits * torch.rsqrt(logits.square() + cap**2)

@@ -1,7 +1,7 @@
 """Checks record7_*.py against numbers of the record's formulas and the float64 fixture of
-model/testdata, as unified_self_test.py.
+tools/recipes/testdata, as unified_self_test.py.
 
-    python record7_self_test.py [--fixture ../../model/testdata/small_record7.bin]
+    python record7_self_test.py [--fixture ../recipes/testdata/small_record7.bin]
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from unified_model import documents_of
 from unified_optimizer import upper_half
 from unified_self_test import close, equal, relative_error
 
-FIXTURE = pathlib.Path(__file__).parent / "../../model/testdata/small_record7.bin"
+FIXTURE = pathlib.Path(__file__).parent / "../recipes/testdata/small_record7.bin"
 RECORD = RECORDS["record7"]
 
 

@@ -1,6 +1,6 @@
-"""Checks unified_*.py against hand-computed cases and the float64 fixture of model/testdata.
+"""Checks unified_*.py against hand-computed cases and a float64 fixture of tools/recipes/testdata.
 
-    python unified_self_test.py [--fixture ../../model/testdata/small_unified.bin]
+    python unified_self_test.py [--fixture ../recipes/testdata/small_unified.bin]
 
 Numbers are of the record's formulas in float64. The fixture, written by make_unified_fixture.py, is
 an independent implementation: this one in f32 must agree with it, and in bf16 within rounding (its
@@ -24,7 +24,7 @@ from records import RECORDS
 from unified_schedule import UnifiedSchedule
 from unified_weights import initial_weights, shapes
 
-FIXTURE = pathlib.Path(__file__).parent / "../../model/testdata/small_unified.bin"
+FIXTURE = pathlib.Path(__file__).parent / "../recipes/testdata/small_unified.bin"
 RECORD = RECORDS["unified_optimizers"]
 
 

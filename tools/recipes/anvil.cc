@@ -116,9 +116,9 @@ absl::StatusOr<Recipe> Anvil(int64_t vocab_size) {
   ABSL_ASSIGN_OR_RETURN(Recipe recipe, UnifiedOptimizers(vocab_size));
   recipe.record = "anvil";
   recipe.source = "modded-nanogpt, pull request 360 (ANVIL2); the model is that of 2026-01-18";
-  ABSL_ASSIGN_OR_RETURN(recipe.model,
-                        model::UnifiedConfig({.vocab_size = vocab_size, .mlp_dim = 2816}));
+  recipe.model.mlp_dim = 2816;
   recipe.model.split_attention_banks = true;
+  recipe.model.initial.qkv = recipe.model.initial.o = 0.5;
   ChangeSchedules(&recipe.schedules);
   ChangeOptimizer(&recipe.optimizer);
   return recipe;

@@ -1,5 +1,6 @@
 // The mainline's optimizer and schedules, after its pull request 360.
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -96,6 +97,34 @@ TEST(Anvil, AN_11_Lanes) {
   EXPECT_EQ(optim::SecondMomentShape(SpecOf(specs, "qk")), (std::vector<int64_t>{60, 1, 768}));
   EXPECT_EQ(optim::SecondMomentShape(SpecOf(specs, "vo")), (std::vector<int64_t>{20, 768, 1}));
   EXPECT_EQ(optim::SecondMomentShape(SpecOf(specs, "mlp")), (std::vector<int64_t>{24, 2816, 1}));
+}
+
+// The live matrices; 42 and 14 of the mainline, whose model has seven layers with attention.
+TEST(Anvil, AN_36_Shapes) {
+  const std::vector<kernels::ParameterSpec> specs = model::ParameterSpecs(Mainline().model);
+  std::vector<std::string> labels;
+  for (const kernels::ParameterSpec& spec : specs) labels.push_back(spec.label);
+  EXPECT_EQ(labels, (std::vector<std::string>{"qk", "vo", "mlp", "scalars", "ve0", "ve1", "ve2",
+                                              "smear_gate", "skip_gate", "attn_gate_bank",
+                                              "ve_gate_bank", "x0_lambdas", "lm_head", "embed"}));
+  const kernels::ParameterSpec &qk = specs[0], &vo = specs[1];
+  EXPECT_EQ(qk.name, "qk_bank");
+  EXPECT_EQ(qk.shape, (std::vector<int64_t>{60, 256, 768}));
+  EXPECT_EQ(qk.matrices, 60);
+  EXPECT_EQ(qk.rows, 256);
+  EXPECT_EQ(qk.cols, 768);
+  EXPECT_EQ(vo.name, "vo_bank");
+  EXPECT_EQ(vo.shape, (std::vector<int64_t>{20, 768, 768}));
+  EXPECT_EQ(vo.matrices, 20);
+  EXPECT_EQ(vo.rows, 768);
+  EXPECT_EQ(vo.dtype, kernels::DType::kBF16);
+}
+
+// A bound of 1 / 32 at dim 768, O too.
+TEST(Anvil, InitialWeights) {
+  const model::GptConfig model = Mainline().model;
+  EXPECT_EQ(model.initial.qkv * std::sqrt(3.0 / 768), 0.03125);
+  EXPECT_EQ(model.initial.o, model.initial.qkv);
 }
 
 // Ten layers with attention: 60 and 20 live matrices.

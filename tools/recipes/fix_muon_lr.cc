@@ -51,7 +51,9 @@ absl::StatusOr<Recipe> FixMuonLR(int64_t vocab_size) {
   ABSL_ASSIGN_OR_RETURN(Recipe recipe, MuonCustomSizing(vocab_size));
   recipe.record = "fix_muon_lr";
   recipe.source = "modded-nanogpt, records/track_1_short/2025-10-27_FixMuonLR";
-  ABSL_ASSIGN_OR_RETURN(recipe.model, model::FixMuonLRConfig({.vocab_size = vocab_size}));
+  recipe.model.backout_layer = 8;
+  recipe.model.spare_scalars = 0;
+  recipe.model.initial.scalars.backout = 0.5f;
   ChangeSchedules(&recipe.schedules);
   ChangeOptimizer(&recipe.optimizer);
   return recipe;

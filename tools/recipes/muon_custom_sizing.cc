@@ -8,6 +8,40 @@
 namespace tools {
 namespace {
 
+model::GptConfig Model(int64_t vocab_size) {
+  model::GptConfig model;
+  model.vocab_size = vocab_size;
+  model.dim = 768;
+  model.mlp_dim = 3072;
+  model.heads = 6;
+  model.head_dim = 128;
+  model.gate_features = 12;
+  model.value_embeddings = 3;
+  model.layers.resize(12);
+  model.layers[0].attention = model.layers[0].mlp = false;
+  model.layers[7].attention = false;
+  for (int i : {4, 11}) model.layers[i].long_window = true;
+  model.layers[1].value_embedding = 1;
+  model.layers[2].value_embedding = 2;
+  model.layers[9].value_embedding = 0;
+  model.layers[10].value_embedding = 1;
+  model.layers[11].value_embedding = 2;
+  for (int i = 6; i <= 10; ++i) model.layers[i].skip_from = 11 - i;
+  model.smear = model.attention_gate = true;
+  // A smear lambda has a place for each layer, of which the first is read.
+  model.spare_scalars = 11;
+  model.initial = {.qkv = 0.5,
+                   .mlp = 0.5,
+                   .value_embeddings = 1,
+                   .embedding = 1,
+                   .scalars = {.skip = -1.5f, .value = 0.5f, .value_embedding = 0.5f}};
+  model.softcap = 30;
+  model.softcap_temperature = 7.5f;
+  model.fp8_head = true;
+  model.fp8_scales = {.w = 1.0 / 512, .grad = 1.0 / 448};
+  return model;
+}
+
 // The record's table. The order of the rows is the order of work: Adam's parameters as the record
 // processes them, then Muon's labels from the smallest to the largest.
 optim::OptimizerConfig Optimizer() {
@@ -65,7 +99,7 @@ absl::StatusOr<Recipe> MuonCustomSizing(int64_t vocab_size) {
   recipe.preset = "full";
   recipe.source = "modded-nanogpt, records/track_1_short/2025-09-23_MuonCustomSizing";
   recipe.target_val_loss = 3.28;
-  ABSL_ASSIGN_OR_RETURN(recipe.model, model::MuonCustomSizingConfig({.vocab_size = vocab_size}));
+  recipe.model = Model(vocab_size);
   recipe.schedules = Schedules();
   recipe.optimizer = Optimizer();
   return recipe;

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "third_party/absl_compat/status_macros.h"
 #include "tools/recipes/anvil.h"
 #include "tools/recipes/fix_muon_lr.h"
 #include "tools/recipes/muon_custom_sizing.h"
@@ -51,7 +52,10 @@ absl::StatusOr<Recipe> FindRecipe(absl::string_view record, absl::string_view pr
   for (const Row& row : kRecipes) {
     if (record != row.record) continue;
     record_known = true;
-    if (preset == row.preset) return row.make(vocab_size);
+    if (preset != row.preset) continue;
+    ABSL_ASSIGN_OR_RETURN(Recipe recipe, row.make(vocab_size));
+    ABSL_RETURN_IF_ERROR(model::Validate(recipe.model));
+    return recipe;
   }
   if (!record_known) {
     return absl::InvalidArgumentError(

@@ -11,6 +11,50 @@ namespace {
 
 constexpr int64_t kSlotTokens = 65'536;
 
+model::GptConfig Model(int64_t vocab_size) {
+  model::GptConfig model;
+  model.vocab_size = vocab_size;
+  // The record's tables have no rows for the padding ids, which the head has.
+  const bool gpt2 = vocab_size == PaddedVocab(data::kGpt2Vocabulary);
+  model.embedding_rows = gpt2 ? data::kGpt2Vocabulary : 0;
+  model.dim = 1024;
+  model.mlp_dim = 4096;
+  model.heads = 8;
+  model.head_dim = 128;
+  model.value_embeddings = 3;
+  model.layers.resize(16);
+  model.layers[7].attention = false;
+  for (int i : {0, 4, 11, 15}) model.layers[i].long_window = true;
+  for (int k = 0; k < 3; ++k) {
+    model.layers[k].value_embedding = model.layers[13 + k].value_embedding = k;
+  }
+  model.layers[9].skip_from = 6;
+  model.layers[10].skip_from = 4;
+  model.layers[11].skip_from = 2;
+  model.names = {.mlp_first = "fc_w",
+                 .mlp_second = "proj_w",
+                 .mlp_first_label = "fc",
+                 .mlp_second_label = "proj",
+                 .head = "lm_head_w"};
+  model.matrix_dtype = kernels::DType::kBF16;
+  model.qkvo_shape = model::QkvoShape::kStack;
+  model.mlp_layout = model::MlpLayout::kOutIn;
+  model.head_dtype = kernels::DType::kF32;
+  model.initial = {.qkv = 0.5,
+                   .mlp = 0.5,
+                   .value_embeddings = 1,
+                   .embedding = 1,
+                   .scalars = {.skip = 1, .value = 0.5f, .value_embedding = 0.5f}};
+  model.attention_input = model::AttentionInput::kStream;
+  model.rotary_dtype = kernels::DType::kF32;
+  model.value_norm = true;
+  model.skip_weight = model::SkipWeight::kPlain;
+  model.window_block = 128;
+  model.softcap_kind = kernels::SoftCap::kIsru;
+  model.softcap = 15.0f;
+  return model;
+}
+
 optim::ParamRow Adam(const char* label, double lr, kernels::DType moments) {
   optim::ParamRow row;
   row.label = label;
@@ -78,15 +122,7 @@ absl::StatusOr<Recipe> Record7(int64_t vocab_size) {
   recipe.preset = "full";
   recipe.source = "modded-nanogpt, records/track_2_medium/2025-04-16_Record7";
   recipe.target_val_loss = 2.92;
-  // The record's tables have no rows for the padding ids, which the head has.
-  const bool gpt2 = vocab_size == PaddedVocab(data::kGpt2Vocabulary);
-  ABSL_ASSIGN_OR_RETURN(recipe.model, model::Record7Config({.vocab_size = vocab_size,
-                                                            .dim = 1024,
-                                                            .heads = 8,
-                                                            .head_dim = 128,
-                                                            .mlp_dim = 4096,
-                                                            .layers = 16},
-                                                           gpt2 ? data::kGpt2Vocabulary : 0));
+  recipe.model = Model(vocab_size);
   recipe.data.mode = data::BatchMode::kStream;
   recipe.schedules = Schedules();
   recipe.optimizer = Optimizer();

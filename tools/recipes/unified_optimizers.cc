@@ -10,6 +10,49 @@ namespace {
 
 constexpr int kAdamEvery = 2;  // steps, for all of Adam's labels
 
+model::GptConfig Model(int64_t vocab_size) {
+  model::GptConfig model;
+  model.vocab_size = vocab_size;
+  model.dim = 768;
+  model.mlp_dim = 3072;
+  model.heads = 6;
+  model.head_dim = 128;
+  model.gate_features = 12;
+  model.value_embeddings = 3;
+  model.layers.resize(11);
+  model.layers[6].attention = false;
+  for (int i : {3, 10}) model.layers[i].long_window = model.layers[i].key_offset = true;
+  for (int i : {0, 2, 5, 9}) model.layers[i].paired_heads = true;
+  model.layers[0].value_embedding = 1;
+  model.layers[1].value_embedding = 2;
+  model.layers[8].value_embedding = 0;
+  model.layers[9].value_embedding = 1;
+  model.layers[10].value_embedding = 2;
+  model.layers[6].skip_from = 3;
+  model.backout_layer = 7;
+  model.storage = model::Storage::kBanks;
+  model.matrix_dtype = kernels::DType::kBF16;
+  model.mlp_layout = model::MlpLayout::kHiddenDim;
+  model.head_layout = model::HeadLayout::kDimVocab;
+  model.initial = {.qkv = 1,
+                   .mlp = 0.5,
+                   .head = 0.005,
+                   .head_in_bf16 = true,
+                   .embedding_is_head = true,
+                   .scalars = {.skip = -1.5f, .stream = 1.1f, .qkv_factor = 0.5f, .backout = 0.5f}};
+  model.smear = model.attention_gate = model.attention_factors = true;
+  model.rotary_pairs = model::RotaryPairs::kNeighbours;
+  model.value_mix = model::ValueMix::kGate;
+  model.skip_weight = model::SkipWeight::kGate;
+  model.softcap = 23.0f;
+  model.softcap_shift = 5.0f;
+  model.softcap_temperature = 7.5f;
+  model.loss_weights = 3;
+  model.fp8_head = true;
+  model.fp8_scales = {.x = 100.0 / 448.0, .w = 1.6 / 448.0, .grad = 0.75 / 448.0};
+  return model;
+}
+
 struct AdamRates {
   double lr_mul, wd_mul, beta1, beta2;
 };
@@ -114,7 +157,7 @@ absl::StatusOr<Recipe> UnifiedOptimizers(int64_t vocab_size) {
   recipe.preset = "full";
   recipe.source = "modded-nanogpt, records/track_1_short/2026-01-18_UnifiedOptimizers";
   recipe.target_val_loss = 3.28;
-  ABSL_ASSIGN_OR_RETURN(recipe.model, model::UnifiedConfig({.vocab_size = vocab_size}));
+  recipe.model = Model(vocab_size);
   recipe.schedules = Schedules();
   recipe.optimizer = Optimizer();
   return recipe;

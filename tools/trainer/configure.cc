@@ -205,8 +205,7 @@ absl::Status CheckShape(const Recipe& recipe, const TrackFlags& flags) {
     return BadFlag("slots_per_pass", slots_per_pass,
                    absl::StrCat("more than the ", rule.slots, " slots of a batch"));
   }
-  if (flags.deterministic && slots_per_pass > 1 &&
-      recipe.model.style == model::WeightStyle::kBanks) {
+  if (flags.deterministic && slots_per_pass > 1 && recipe.model.storage == model::Storage::kBanks) {
     return BadFlag("slots_per_pass", slots_per_pass,
                    absl::StrCat("deterministic runs of ", recipe.record,
                                 " have one slot a pass; leave the flag out"));

@@ -13,11 +13,8 @@ absl::StatusOr<RotaryTable> RotaryTable::Create(const model::GptConfig& config, 
   const int64_t head_dim = config.head_dim;
   RotaryTable table;
   kernels::ArenaPlan plan;
-  const kernels::DType dtype = config.style == model::WeightStyle::kPerLayerBf16
-                                   ? kernels::DType::kF32
-                                   : kernels::DType::kBF16;
-  table.cos_ = plan.Add("rotary cos", dtype, {positions, head_dim / 2});
-  table.sin_ = plan.Add("rotary sin", dtype, {positions, head_dim / 2});
+  table.cos_ = plan.Add("rotary cos", config.rotary_dtype, {positions, head_dim / 2});
+  table.sin_ = plan.Add("rotary sin", config.rotary_dtype, {positions, head_dim / 2});
   ABSL_ASSIGN_OR_RETURN(table.arena_, kernels::Arena::Create(plan, backend));
   return table;
 }

@@ -21,7 +21,7 @@ class RotaryTable {
   // Fills the tables, unless they are that already.
   void Set(const sched::Rotary& rotary, kernels::Queue& queue);
 
-  // [positions, head_dim / 2], bf16, or f32 for models of kPerLayerBf16
+  // [positions, head_dim / 2], in the config's rotary_dtype
   kernels::Tensor cos() const { return arena_.Get(cos_); }
   kernels::Tensor sin() const { return arena_.Get(sin_); }
   float attention_scale() const { return attention_scale_; }

@@ -24,7 +24,7 @@ std::vector<data::LoaderStage> TrainConfig::loader_stages() const {
 }
 
 int TrainConfig::pass_slots(int64_t slot_tokens, int local_slots) const {
-  if (deterministic && recipe.model.style == model::WeightStyle::kBanks) return 1;
+  if (deterministic && recipe.model.storage == model::Storage::kBanks) return 1;
   const int64_t largest = slot_sizes().back();
   if (slot_tokens == largest) return std::min(slots_per_pass, local_slots);
   const int64_t most = slots_per_pass * largest / slot_tokens;

@@ -58,6 +58,14 @@ double RelativeDistance(const HostTensor& a, const HostTensor& b) {
   return std::sqrt(difference / (norm > 0 ? norm : 1));
 }
 
+// Makes it another model, with the same layers.
+void Widen(model::GptConfig* model) {
+  model->dim = 64;
+  model->heads = 4;
+  model->head_dim = 16;
+  model->mlp_dim = 256;
+}
+
 TEST(Train, TheSameSeedTwiceIsTheSameBits) {
   TrainConfig config = TestConfig(FreshFolder("twice"), 4);
   config.deterministic = false;
@@ -180,11 +188,7 @@ TEST(Train, ResumeOfAnotherRunIsRefusedWithBothValues) {
   other.deterministic = false;
   refused(other, "deterministic", "true", "false");
   other = config;
-  other.recipe.model = *model::MuonCustomSizingConfig({.vocab_size = config.recipe.model.vocab_size,
-                                                       .dim = 64,
-                                                       .heads = 4,
-                                                       .head_dim = 16,
-                                                       .mlp_dim = 256});
+  Widen(&other.recipe.model);
   refused(other, "dim", "32", "64");
   other = config;
   other.out_dir = folder + "/nothing_there";
@@ -198,12 +202,7 @@ TEST(Train, InitialWeightsOfAnotherModelAreRefused) {
   ASSERT_TRUE(RunTraining(config).status.ok());
   config.init_from = config.save_init;
   config.save_init.clear();
-  config.recipe.model =
-      *model::MuonCustomSizingConfig({.vocab_size = config.recipe.model.vocab_size,
-                                      .dim = 64,
-                                      .heads = 4,
-                                      .head_dim = 16,
-                                      .mlp_dim = 256});
+  Widen(&config.recipe.model);
   const absl::Status status = RunTraining(config).status;
   EXPECT_EQ(ExitCode(status), 1) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), config.init_from)) << status;

@@ -12,31 +12,26 @@
 #include "model/init.h"
 #include "model/parameters.h"
 #include "model/testing.h"
+#include "tools/recipes/recipe.h"
+#include "tools/recipes/small_model.h"
 
-namespace model {
+namespace tools {
 namespace {
 
 TEST(Record7, T2_41_Flops) {
-  const GptConfig config = Record7Config({.vocab_size = 50304,
-                                          .dim = 1024,
-                                          .heads = 8,
-                                          .head_dim = 128,
-                                          .mlp_dim = 4096,
-                                          .layers = 16},
-                                         50257)
-                               .value();
-  EXPECT_EQ(2 * HiddenMatrixParameters(config), 394'264'576);
-  EXPECT_EQ(ForwardFlopsPerToken(config), 394'264'576 + 103'022'592);
+  const model::GptConfig config = FindRecipe("record7", "full", 50304)->model;
+  EXPECT_EQ(2 * model::HiddenMatrixParameters(config), 394'264'576);
+  EXPECT_EQ(model::ForwardFlopsPerToken(config), 394'264'576 + 103'022'592);
 }
 
 TEST(Record7, T2_03_T2_21_InitialWeights) {
-  GptConfig config = testing::SmallRecord7Config();
+  model::GptConfig config = SmallModel("record7");
   config.dim = 128;
   config.head_dim = 64;
   config.mlp_dim = 512;
-  const auto weights = testing::MakeWeights(config, 0);
+  const auto weights = model::testing::MakeWeights(config, 0);
   const std::unique_ptr<kernels::Queue> queue = kernels::MakeCpuQueue(1);
-  InitParameters(config, 5, weights->parameters(), *queue);
+  model::InitParameters(config, 5, weights->parameters(), *queue);
   EXPECT_NEAR(std::sqrt(3.0) / 2 / std::sqrt(1024.0), 0.0270633, 1e-7);
   const double deviation = 0.5 / std::sqrt(128.0);
   for (const kernels::Parameter& p : weights->parameters()) {
@@ -69,23 +64,23 @@ TEST(Record7, T2_03_T2_21_InitialWeights) {
   std::vector<float> want(16, 1.0f);
   for (int i = 0; i < 16; ++i) want.insert(want.end(), {1.0f, 0.0f});
   for (int i = 0; i < 32; ++i) want.push_back(0.5f);
-  EXPECT_EQ(InitialScalars(config), want);
+  EXPECT_EQ(model::InitialScalars(config), want);
 }
 
 // Of the 80 scalars 3 skip weights, all block lambdas, the first attention lambda of 15 layers and
 // the second of 6 take part.
 TEST(Record7, T2_21_ScalarsThatLearn) {
-  const GptConfig config = testing::SmallRecord7Config();
-  const auto weights = testing::MakeWeights(config, 1);
+  const model::GptConfig config = SmallModel("record7");
+  const auto weights = model::testing::MakeWeights(config, 1);
   const std::unique_ptr<kernels::Queue> queue = kernels::MakeCpuQueue(1);
-  testing::SetHashedWeights(config, *weights, *queue);
-  testing::SmallPass(config, 0, 2, true, *queue).LossGrad(*weights, 0);
+  model::testing::SetHashedWeights(config, *weights, *queue);
+  model::testing::SmallPass(config, 0, 2, true, *queue).LossGrad(*weights, 0);
   const std::vector<float> gradient =
-      testing::Download(weights->Find("scalars").value().grad, *queue);
+      model::testing::Download(weights->Find("scalars").value().grad, *queue);
   ASSERT_EQ(gradient.size(), 80u);
   EXPECT_EQ(80 - std::count(gradient.begin(), gradient.end(), 0.0f), 56);
   for (int source : {2, 4, 6}) EXPECT_NE(gradient[source], 0) << source;
 }
 
 }  // namespace
-}  // namespace model
+}  // namespace tools

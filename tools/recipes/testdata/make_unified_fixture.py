@@ -1,6 +1,6 @@
 """Writes small_unified.bin: make_fixture.py's for the model of the record of 2026-01-18 (Unified).
 
-Run it in a Python with torch and numpy:  python model/testdata/make_unified_fixture.py
+Run it in a Python with torch and numpy:  python tools/recipes/testdata/make_unified_fixture.py
 
 Sizes, batch, documents, windows and attention scale are those of make_fixture.py, and so is the
 file's format: for the bf16 head, then for the fp8 head: f32 losses [SLOTS, T] with the weights

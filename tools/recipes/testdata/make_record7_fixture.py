@@ -1,6 +1,6 @@
 """Writes small_record7.bin: make_fixture.py's for the model of track 2's Record 7.
 
-Run it in a Python with torch and numpy:  python model/testdata/make_record7_fixture.py
+Run it in a Python with torch and numpy:  python tools/recipes/testdata/make_record7_fixture.py
 
 Sizes, batch, documents and attention scale are those of make_fixture.py, and so is the file's
 format, with one block of results as there is no fp8 head: f32 losses [SLOTS, T], then per

@@ -1,8 +1,8 @@
 """Writes small_gpt*.bin: losses and gradients of a small model, computed by torch's autograd.
 
-Run it in a Python with torch and numpy:  python model/testdata/make_fixture.py
+Run it in a Python with torch and numpy:  python tools/recipes/testdata/make_fixture.py
 
-The models are those of MuonCustomSizingConfig (small_gpt.bin) and of FixMuonLRConfig, which has a
+The models are those of the recipes muon_custom_sizing (small_gpt.bin) and fix_muon_lr, which has a
 backout (small_gpt_backout.bin), at dim 32, in float64 throughout; only the weights and rotary
 tables are rounded to bf16 as the trained model reads them. Weights and tokens come from an integer
 hash (Hashed, repeated in model/testing.cc), so the file holds results only, little-endian: for the

@@ -1,5 +1,5 @@
-// The whole model against torch's autograd in float64 (testdata/make_fixture.py and
-// make_unified_fixture.py, make_record7_fixture.py).
+// The records' models at dim 32 against torch's autograd in float64 (testdata/make_fixture.py,
+// make_unified_fixture.py and make_record7_fixture.py).
 #include <cmath>
 #include <fstream>
 #include <memory>
@@ -9,8 +9,9 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "model/gpt.h"
 #include "model/testing.h"
+#include "tools/recipes/small_model.h"
 
-namespace model {
+namespace tools {
 namespace {
 
 // What torch computed with one of the two heads.
@@ -22,33 +23,32 @@ struct Reference {
 struct Case {
   const char* name;
   const char* file;
-  GptConfig (*config)();
+  const char* record;
   bool fp8;
   double tolerance;         // of each weight's gradient
   double scalar_tolerance;  // of each scalar's
   double rms;               // of the weights' relative errors
 };
 
-constexpr char kRecordA[] = "model/testdata/small_gpt.bin";
-constexpr char kRecord7[] = "model/testdata/small_record7.bin";
-constexpr char kRecordC[] = "model/testdata/small_unified.bin";
-constexpr char kRecordB[] = "model/testdata/small_gpt_backout.bin";
-const Case kCases[] = {
-    {"Bf16", kRecordA, testing::SmallConfig, false, 0.04, 0.045, 0.024},
-    {"Fp8", kRecordA, testing::SmallConfig, true, 0.04, 0.04, 0.026},
-    {"Backout", kRecordB, testing::SmallBackoutConfig, false, 0.066, 0.065, 0.030},
-    {"Record7", kRecord7, testing::SmallRecord7Config, false, 0.04, 0.04, 0.022},
-    {"UnifiedBf16", kRecordC, testing::SmallUnifiedConfig, false, 0.04, 0.04, 0.019},
-    {"UnifiedFp8", kRecordC, testing::SmallUnifiedConfig, true, 0.04, 0.04, 0.027}};
+constexpr char kPlain[] = "tools/recipes/testdata/small_gpt.bin";
+constexpr char kBackout[] = "tools/recipes/testdata/small_gpt_backout.bin";
+constexpr char kRecord7[] = "tools/recipes/testdata/small_record7.bin";
+constexpr char kUnified[] = "tools/recipes/testdata/small_unified.bin";
+const Case kCases[] = {{"Bf16", kPlain, "muon_custom_sizing", false, 0.04, 0.045, 0.024},
+                       {"Fp8", kPlain, "muon_custom_sizing", true, 0.04, 0.04, 0.026},
+                       {"Backout", kBackout, "fix_muon_lr", false, 0.066, 0.065, 0.030},
+                       {"Record7", kRecord7, "record7", false, 0.04, 0.04, 0.022},
+                       {"UnifiedBf16", kUnified, "unified_optimizers", false, 0.04, 0.04, 0.019},
+                       {"UnifiedFp8", kUnified, "unified_optimizers", true, 0.04, 0.04, 0.027}};
 
 Reference ReadReference(const Case& c) {
   std::ifstream file(c.file, std::ios::binary);
   Reference reference;
   for (int which = 0; which <= (c.fp8 ? 1 : 0); ++which) {
-    reference.losses.resize(testing::kSlots * testing::kSlotTokens);
+    reference.losses.resize(model::testing::kSlots * model::testing::kSlotTokens);
     reference.gradients.clear();
     file.read(reinterpret_cast<char*>(reference.losses.data()), 4 * reference.losses.size());
-    for (const kernels::ParameterSpec& spec : ParameterSpecs(c.config())) {
+    for (const kernels::ParameterSpec& spec : model::ParameterSpecs(SmallModel(c.record))) {
       std::vector<kernels::BF16> bits(spec.size());
       file.read(reinterpret_cast<char*>(bits.data()), 2 * bits.size());
       std::vector<double> gradient;
@@ -88,12 +88,12 @@ class FixtureTest : public ::testing::TestWithParam<Case> {};
 TEST_P(FixtureTest, LossesAndGradientsMatchTorch) {
   const bool fp8 = GetParam().fp8;
   const double tolerance = GetParam().tolerance;
-  GptConfig config = GetParam().config();
+  model::GptConfig config = SmallModel(GetParam().record);
   config.fp8_head = fp8;
   const std::unique_ptr<kernels::Queue> queue = kernels::MakeCpuQueue(2);
-  const auto weights = testing::MakeWeights(config, 1);
-  testing::SetHashedWeights(config, *weights, *queue);
-  testing::SmallPass pass(config, 0, testing::kSlots, true, *queue);
+  const auto weights = model::testing::MakeWeights(config, 1);
+  model::testing::SetHashedWeights(config, *weights, *queue);
+  model::testing::SmallPass pass(config, 0, model::testing::kSlots, true, *queue);
   const Reference want = ReadReference(GetParam());
 
   const std::vector<float> losses = pass.LossGrad(*weights, 0);
@@ -109,7 +109,7 @@ TEST_P(FixtureTest, LossesAndGradientsMatchTorch) {
   double worst = 0, square = 0;
   for (size_t p = 0; p < want.gradients.size(); ++p) {
     const std::string& name = weights->parameters()[p].spec.name;
-    const std::vector<float> got = testing::Download(weights->parameters()[p].grad, *queue);
+    const std::vector<float> got = model::testing::Download(weights->parameters()[p].grad, *queue);
     const double norm = Norm(want.gradients[p]);
     std::vector<double> difference;
     double dot = 0;
@@ -141,4 +141,4 @@ INSTANTIATE_TEST_SUITE_P(Records, FixtureTest, ::testing::ValuesIn(kCases),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace model
+}  // namespace tools
