@@ -14,7 +14,7 @@
 #include "kernels/testing/bf16.h"
 #include "kernels/testing/testing.h"
 #include "optim/sharded_optimizer.h"
-#include "optim/toy_c.h"
+#include "optim/toy_banks.h"
 
 namespace optim {
 namespace {
@@ -69,7 +69,7 @@ class CountingOps : public kernels::ElementwiseOps {
 int CopiesOfSteps(int ranks, bool with_room) {
   std::vector<int> copies(ranks);
   comm::RunRanks(ranks, [&](comm::Communicator& comm, kernels::Queue& queue) {
-    ToyRankC rank(comm, false, 2, RecordCConfig(), with_room);
+    ToyBanksRank rank(comm, false, 2, ToyBanksConfig(), with_room);
     rank.optimizer->set_recording(false);
     {
       const CountingOps counting(queue);
@@ -92,17 +92,17 @@ TEST(Banks, NothingIsCopiedWhereThereIsRoom) {
 }
 
 TEST(Banks, UO_02_UO_03_SameBitsForAnyNumberOfRanks) {
-  const Weights one = TrainC(1, 6, 4, true);
-  for (int ranks : {2, 3, 4, 5, 7, 8}) EXPECT_EQ(TrainC(ranks, 6, 4, true), one) << ranks;
-  EXPECT_EQ(TrainC(5, 6, 4, true, RecordCConfig(), false), one) << "without room";
+  const Weights one = TrainBanks(1, 6, 4, true);
+  for (int ranks : {2, 3, 4, 5, 7, 8}) EXPECT_EQ(TrainBanks(ranks, 6, 4, true), one) << ranks;
+  EXPECT_EQ(TrainBanks(5, 6, 4, true, ToyBanksConfig(), false), one) << "without room";
 }
 
 // Without fixed sums the gradients differ in the last bits of f32, now and then by one rounding to
 // bf16: 2^-8 of an update of at most 3 lr, and one bf16 step of a weight.
 TEST(Banks, NumbersOfRanksAgreeToRounding) {
-  const Weights one = TrainC(1, 2, 2, false);
+  const Weights one = TrainBanks(1, 2, 2, false);
   for (int ranks : {2, 3, 4, 8}) {
-    const Weights got = TrainC(ranks, 2, 2, false);
+    const Weights got = TrainBanks(ranks, 2, 2, false);
     for (size_t i = 0; i < one.size(); ++i) {
       for (size_t j = 0; j < one[i].size(); ++j) {
         EXPECT_TRUE(WithinBf16Steps(got[i][j], one[i][j], 1, 3e-3))
@@ -115,12 +115,12 @@ TEST(Banks, NumbersOfRanksAgreeToRounding) {
 // A slot of the bank without a layer has no gradient; it only decays, and its neighbours do not
 // notice what is in it.
 TEST(Banks, UO_38_SlotWithoutALayerDecays) {
-  const std::vector<kernels::ParameterSpec> specs = ToySpecsC();
+  const std::vector<kernels::ParameterSpec> specs = ToyBanksSpecs();
   const int64_t live = 4 * specs[kToyMlp].rows * specs[kToyMlp].cols;
   const auto train = [&](int ranks, bool empty_slot) {
     Weights weights;
     comm::RunRanks(ranks, [&](comm::Communicator& comm, kernels::Queue& queue) {
-      ToyRankC rank(comm, true, 9);
+      ToyBanksRank rank(comm, true, 9);
       Weights start = rank.toy.Weights();
       if (empty_slot) std::fill(start[kToyMlp].begin() + live, start[kToyMlp].end(), 0.5);
       rank.toy.SetWeights(start);
@@ -188,7 +188,7 @@ TEST(Banks, UO_40_CollectivesOfEachKindOfStep) {
     comm::RunRanks(ranks, [&](comm::Communicator& inner, kernels::Queue& queue) {
       Listener listener;
       const std::unique_ptr<comm::Communicator> comm = comm::MakeTracing(inner, listener);
-      ToyRankC rank(*comm, false, kTied);
+      ToyBanksRank rank(*comm, false, kTied);
       const StepLayout& layout = rank.optimizer->layout();
       for (int step = 0; step < 5; ++step) {
         listener.calls.clear();

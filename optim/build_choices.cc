@@ -22,7 +22,7 @@ constexpr Rails kAnvilRails = {.slow_beta = 0.98, .fast_beta = 0.85, .fast_weigh
 
 // The row of matrices as they are usually trained without Muon (Loshchilov and Hutter, "Decoupled
 // Weight Decay Regularization", 2019), with the best rate of 0.001, 0.002, 0.004, 0.008 and
-// 0.016 in unified_optimizers' demo (docs/optimizers.md, 2026-11-30), where all five are near each
+// 0.016 in the demo of 2026-01-18 (docs/optimizers.md, 2026-11-30), where all five are near each
 // other; the schedule's multiplier is on it.
 ParamRow AdamW(const ParamRow& matrices) {
   ParamRow row;

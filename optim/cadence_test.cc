@@ -15,7 +15,7 @@ namespace {
 using Weights = std::vector<std::vector<double>>;
 
 Snapshot Continue(int ranks, const Snapshot* from, int begin, int end) {
-  return ContinueToy(ToyConfigB(), ToySpecs(), ranks, true, from, begin, end);
+  return ContinueToy(ToyNorMuonConfig(), ToySpecs(), ranks, true, from, begin, end);
 }
 
 bool HasPending(const OptimizerState& state, const std::string& name) {
@@ -25,11 +25,11 @@ bool HasPending(const OptimizerState& state, const std::string& name) {
   return false;
 }
 
-// ToyConfigB updates scalars and head in every second step, the embedding in every third.
+// ToyNorMuonConfig updates scalars and head in every second step, the embedding in every third.
 TEST(Cadence, OnlyDueParametersMove) {
   const std::vector<kernels::ParameterSpec> specs = ToySpecs();
   comm::RunRanks(2, [&](comm::Communicator& comm, kernels::Queue& queue) {
-    ToyRank rank(ToyConfigB(), specs, comm, false);
+    ToyRank rank(ToyNorMuonConfig(), specs, comm, false);
     for (int step = 0; step < 6; ++step) {
       const Weights before = rank.toy.Weights();
       ASSERT_TRUE(rank.Train(step, step + 1, queue).ok());
@@ -46,10 +46,11 @@ TEST(Cadence, OnlyDueParametersMove) {
 
 // The second step's update is that of one step with the sum of both gradients, and t = 1.
 TEST(Cadence, TheGradientIsTheSumOverTheSteps) {
-  OptimizerConfig every_step = ToyConfigB();
+  OptimizerConfig every_step = ToyNorMuonConfig();
   for (ParamRow& row : every_step.table) row.every = 1;
   comm::RunRanks(1, [&](comm::Communicator& comm, kernels::Queue& queue) {
-    ToyRank twice(ToyConfigB(), ToySpecs(), comm, false), once(every_step, ToySpecs(), comm, false);
+    ToyRank twice(ToyNorMuonConfig(), ToySpecs(), comm, false),
+        once(every_step, ToySpecs(), comm, false);
     ASSERT_TRUE(twice.Train(0, 2, queue).ok());
     once.toy.SetGradients(once.run, 0);
     once.toy.AddGradients(once.run, 1);
@@ -84,7 +85,7 @@ TEST(Cadence, StateWithoutThePendingGradientIsRefused) {
   ASSERT_EQ(kept.size() + 1, half.state.tensors.size());
   half.state.tensors = std::move(kept);
   comm::RunRanks(1, [&](comm::Communicator& comm, kernels::Queue& queue) {
-    ToyRank rank(ToyConfigB(), ToySpecs(), comm, true);
+    ToyRank rank(ToyNorMuonConfig(), ToySpecs(), comm, true);
     const absl::Status status = rank.optimizer->LoadState(half.state, queue);
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_NE(std::string(status.message()).find("adam.pending/lm_head.weight"), std::string::npos)

@@ -16,7 +16,7 @@
 #include "kernels/testing/testing.h"
 #include "optim/sharded_optimizer.h"
 #include "optim/step_schedule.h"
-#include "optim/toy_m.h"
+#include "optim/toy_rails.h"
 
 namespace optim {
 namespace {
@@ -26,7 +26,7 @@ using Names = std::vector<std::string>;
 constexpr int kAlways = 100;  // tied for longer than any test runs
 
 OptimizerConfig Deferred(bool deferred = true) {
-  OptimizerConfig config = ToyConfigM();
+  OptimizerConfig config = ToyRailsConfig();
   for (ParamRow& row : config.table) row.defer_gather = row.defer_gather && deferred;
   return config;
 }
@@ -63,7 +63,7 @@ TEST(DeferredGathers, AN28_ExactlyTheBanksAreInFlightAfterAStep) {
     comm::RunRanks(ranks, [&](comm::Communicator& inner, kernels::Queue& queue) {
       Spy spy;
       const std::unique_ptr<comm::Communicator> comm = comm::MakeTracing(inner, spy);
-      ToyRankM rank(*comm, false, /*tied=*/3, Deferred());
+      ToyRailsRank rank(*comm, false, /*tied=*/3, Deferred());
       for (int step = 0; step < 6; ++step) {  // even, odd, tied, parted
         rank.optimizer->ClearGradients(queue);
         rank.toy.AddGradients(rank.run, step);
@@ -84,7 +84,7 @@ TEST(DeferredGathers, AN28_ExactlyTheBanksAreInFlightAfterAStep) {
 
 TEST(DeferredGathers, ARankAloneLeavesNoneInFlight) {
   comm::RunRanks(1, [&](comm::Communicator& comm, kernels::Queue& queue) {
-    ToyRankM rank(comm, false, kAlways, Deferred());
+    ToyRailsRank rank(comm, false, kAlways, Deferred());
     for (int step = 0; step < 6; ++step) {  // op by op, recorded and replayed
       rank.optimizer->ClearGradients(queue);
       rank.toy.AddGradients(rank.run, step);
@@ -95,7 +95,7 @@ TEST(DeferredGathers, ARankAloneLeavesNoneInFlight) {
 }
 
 TEST(DeferredGathers, TheScheduleAndThePlanSaySo) {
-  const absl::StatusOr<StepLayout> layout = PlanStep(Deferred(), ToySpecsM());
+  const absl::StatusOr<StepLayout> layout = PlanStep(Deferred(), ToyRailsSpecs());
   ASSERT_TRUE(layout.ok()) << layout.status();
   for (int64_t step : {0, 1}) {
     std::vector<ScheduleEntry> schedule = MakeSchedule(*layout, KindOfStep(*layout, step, true));
@@ -112,7 +112,7 @@ TEST(DeferredGathers, TheScheduleAndThePlanSaySo) {
       EXPECT_FALSE(layout->buffer(entry.buffer).defer_gather);
     }
   }
-  const std::string text = DescribeStep(*layout, Deferred(), ToySpecsM(), 8);
+  const std::string text = DescribeStep(*layout, Deferred(), ToyRailsSpecs(), 8);
   EXPECT_NE(text.find("mlp_bank, waited for before the next step\n"), std::string::npos) << text;
   EXPECT_EQ(text.find("lm_head, waited for"), std::string::npos) << text;
 }
@@ -125,8 +125,8 @@ TEST(DeferredGathers, GiveTheSameBits) {
     for (bool deterministic : {false, true}) {
       for (bool with_room : {false, true}) {
         const auto run = [&](bool deferred) {
-          return ContinueM(ranks, nullptr, 0, kSteps, kTied, deterministic, Deferred(deferred),
-                           with_room);
+          return ContinueRails(ranks, nullptr, 0, kSteps, kTied, deterministic, Deferred(deferred),
+                               with_room);
         };
         ExpectSameBits(run(true), run(false),
                        absl::StrCat(ranks, " ranks", deterministic ? ", deterministic" : "",
@@ -137,11 +137,11 @@ TEST(DeferredGathers, GiveTheSameBits) {
 }
 
 TEST(DeferredGathers, GoOnFromACheckpoint) {
-  const SnapshotM unbroken = ContinueM(1, nullptr, 0, 6, 4, true, Deferred(false));
+  const RailsSnapshot unbroken = ContinueRails(1, nullptr, 0, 6, 4, true, Deferred(false));
   for (int at : {1, 2, 5}) {
-    const SnapshotM half = ContinueM(3, nullptr, 0, at, 4, true, Deferred());
+    const RailsSnapshot half = ContinueRails(3, nullptr, 0, at, 4, true, Deferred());
     for (int ranks : {1, 2, 8}) {
-      ExpectSameBits(ContinueM(ranks, &half, at, 6, 4, true, Deferred()), unbroken,
+      ExpectSameBits(ContinueRails(ranks, &half, at, 6, 4, true, Deferred()), unbroken,
                      absl::StrCat("from ", at, " on ", ranks, " ranks"));
     }
   }
@@ -150,7 +150,7 @@ TEST(DeferredGathers, GoOnFromACheckpoint) {
 // The guard fell: the gathers bring what was there, and the flush leaves it.
 TEST(DeferredGathers, ZeroGuardChangesNothing) {
   comm::RunRanks(3, [&](comm::Communicator& comm, kernels::Queue& queue) {
-    ToyRankM rank(comm, false, kAlways, Deferred());
+    ToyRailsRank rank(comm, false, kAlways, Deferred());
     ASSERT_TRUE(rank.Train(0, 3, queue).ok());
     const auto weights = rank.toy.Weights();
     for (const kernels::Parameter& parameter : rank.toy.parameters()) {
@@ -166,7 +166,7 @@ TEST(DeferredGathers, ZeroGuardChangesNothing) {
 // What one rank's update has broken is found by all, once it has come.
 TEST(DeferredGathers, TheCheckOfWeightsSeesWhatWasGathered) {
   comm::RunRanks(3, [&](comm::Communicator& comm, kernels::Queue& queue) {
-    ToyRankM rank(comm, false, kAlways, Deferred());
+    ToyRailsRank rank(comm, false, kAlways, Deferred());
     rank.toy.AddGradients(rank.run, 0);
     const kernels::ParameterSpec& qk = rank.toy.parameters()[0].spec;
     const int64_t matrix = qk.rows * qk.cols, last = (qk.matrices - 1) * matrix;  // rank 2's
@@ -186,7 +186,7 @@ TEST(DeferredGathers, TheDestructorWaits) {
     Spy spy;
     const std::unique_ptr<comm::Communicator> comm = comm::MakeTracing(inner, spy);
     {
-      ToyRankM rank(*comm, false, kAlways, Deferred());
+      ToyRailsRank rank(*comm, false, kAlways, Deferred());
       ASSERT_TRUE(rank.Step(0, queue).ok());
       EXPECT_EQ(spy.Open(), kBankGathers);
     }
@@ -240,7 +240,7 @@ TEST(DeferredGathers, AFailedGatherFailsTheFlushAndNoneStaysInFlight) {
     LosesOne loses(inner);
     Spy spy;
     const std::unique_ptr<comm::Communicator> comm = comm::MakeTracing(loses, spy);
-    ToyRankM rank(*comm, false, kAlways, Deferred());
+    ToyRailsRank rank(*comm, false, kAlways, Deferred());
     ASSERT_TRUE(rank.Step(0, queue).ok());
     const absl::Status status = rank.optimizer->FinishGathers(queue);
     EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
@@ -257,7 +257,7 @@ TEST(DeferredGathers, AFailedStepLeavesNoneInFlight) {
     LosesOne loses(inner);
     Spy spy;
     const std::unique_ptr<comm::Communicator> comm = comm::MakeTracing(loses, spy);
-    ToyRankM rank(*comm, false, kAlways, config);
+    ToyRailsRank rank(*comm, false, kAlways, config);
     EXPECT_EQ(rank.Step(0, queue).code(), absl::StatusCode::kUnavailable);
     EXPECT_TRUE(spy.Open().empty());
     EXPECT_FALSE(rank.optimizer->gathers_in_flight());
@@ -266,7 +266,7 @@ TEST(DeferredGathers, AFailedStepLeavesNoneInFlight) {
 
 TEST(DeferredGathersDeathTest, NobodyReadsWeightsThatAreOnTheirWay) {
   comm::RunRanks(2, [&](comm::Communicator& comm, kernels::Queue& queue) {
-    ToyRankM rank(comm, false, kAlways, Deferred());
+    ToyRailsRank rank(comm, false, kAlways, Deferred());
     ASSERT_TRUE(rank.Step(0, queue).ok());
     if (comm.rank() == 0) {
       ShardedOptimizer& optimizer = *rank.optimizer;
@@ -289,7 +289,7 @@ TEST(DeferredGathers, RowsThatCannotAreRefused) {
   const auto refused = [](const std::function<void(OptimizerConfig*)>& change, const char* text) {
     OptimizerConfig config = Deferred();
     change(&config);
-    const absl::Status status = PlanStep(config, ToySpecsM()).status();
+    const absl::Status status = PlanStep(config, ToyRailsSpecs()).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
     EXPECT_NE(status.message().find(text), absl::string_view::npos) << status;
   };

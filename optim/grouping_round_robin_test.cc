@@ -1,4 +1,4 @@
-// Grouping::kRoundRobin with the matrices of modded-nanogpt's track 2, record of 2025-04-16.
+// Grouping::kRoundRobin with matrices of three labels, all of one size.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -19,8 +19,8 @@ namespace {
 using kernels::DType;
 using kernels::ParameterSpec;
 
-// All with 4 dim^2 elements; layer 7 has no attention.
-std::vector<ParameterSpec> Specs7(int64_t dim, int64_t vocab) {
+// 47 matrices, all with 4 dim^2 elements: of layer 7 two, of the other 15 layers three.
+std::vector<ParameterSpec> ToyMatrices(int64_t dim, int64_t vocab) {
   std::vector<ParameterSpec> specs = {
       {"embed.weight", "embed", {vocab, dim}, DType::kBF16, 1, vocab, dim},
       {"lm_head_w", "lm_head", {vocab, dim}, DType::kF32, 1, vocab, dim},
@@ -36,7 +36,7 @@ std::vector<ParameterSpec> Specs7(int64_t dim, int64_t vocab) {
   return specs;
 }
 
-OptimizerConfig Config7(Grouping grouping, int grouping_ranks = 8) {
+OptimizerConfig ToyTable(Grouping grouping, int grouping_ranks = 8) {
   OptimizerConfig config;
   for (const char* label : {"lm_head", "embed", "scalars"}) {
     config.table.push_back({.label = label,
@@ -56,15 +56,15 @@ OptimizerConfig Config7(Grouping grouping, int grouping_ranks = 8) {
   return config;
 }
 
-StepLayout Layout7(Grouping grouping, int ranks = 8) {
-  const auto layout = PlanStep(Config7(grouping, ranks), Specs7(1024, 50257));
+StepLayout LayoutOf(Grouping grouping, int ranks = 8) {
+  const auto layout = PlanStep(ToyTable(grouping, ranks), ToyMatrices(1024, 50257));
   EXPECT_TRUE(layout.ok()) << layout.status();
   return *layout;
 }
 
 // What each rank owns, in the order of the groups.
 std::vector<std::vector<std::string>> Owned(const StepLayout& layout, int ranks) {
-  const std::vector<ParameterSpec> specs = Specs7(1024, 50257);
+  const std::vector<ParameterSpec> specs = ToyMatrices(1024, 50257);
   std::vector<std::vector<std::string>> owned(ranks);
   for (const Group& group : layout.groups) {
     const int64_t n = std::ssize(group.members);
@@ -73,30 +73,6 @@ std::vector<std::vector<std::string>> Owned(const StepLayout& layout, int ranks)
     }
   }
   return owned;
-}
-
-TEST(RoundRobin, T2_36_Ownership) {
-  const StepLayout layout = Layout7(Grouping::kRoundRobin);
-  ASSERT_EQ(layout.groups.size(), 6u);
-  const char* names[] = {"fc", "fc 2", "proj", "proj 2", "attn", "attn 2"};
-  for (int g = 0; g < 6; ++g) {
-    EXPECT_EQ(layout.groups[g].name, names[g]);
-    EXPECT_EQ(layout.groups[g].members.size(), g < 5 ? 8u : 7u);
-    EXPECT_EQ(layout.muon[g].member_size, 4'194'304);
-    EXPECT_EQ(layout.muon[g].unit, 4'194'304);
-    EXPECT_EQ(layout.muon[g].Padded(8) * 2, 8 * 8'388'608);  // bytes of bf16
-  }
-  const std::vector<std::vector<std::string>> owned = Owned(layout, 8);
-  for (int r = 0; r < 8; ++r) {
-    std::vector<std::string> want;
-    for (const char* matrix : {"fc_w", "proj_w"}) {
-      want.push_back(absl::StrCat("blocks.", r, ".mlp.", matrix));
-      want.push_back(absl::StrCat("blocks.", r + 8, ".mlp.", matrix));
-    }
-    want.push_back(absl::StrCat("blocks.", r < 7 ? r : 8, ".attn.qkvo_w"));
-    if (r < 7) want.push_back(absl::StrCat("blocks.", r + 9, ".attn.qkvo_w"));
-    EXPECT_EQ(owned[r], want) << "rank " << r;
-  }
 }
 
 // With any number of ranks: groups of as many, rank r owns number base + r, the last group is
@@ -111,12 +87,12 @@ TEST(RoundRobin, AnyNumberOfRanks) {
   }
   ASSERT_EQ(all.size(), 47u);
   for (int ranks : {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 32, 47, 64}) {
-    const StepLayout layout = Layout7(Grouping::kRoundRobin, ranks);
+    const StepLayout layout = LayoutOf(Grouping::kRoundRobin, ranks);
     EXPECT_EQ(std::ssize(layout.groups), (47 + ranks - 1) / ranks) << ranks;
     int64_t padding = 0;
     for (const Group& group : layout.groups) {
       padding += PaddingMembers(std::ssize(group.members), ranks);
-      EXPECT_TRUE(MixedRanks(group, Specs7(1024, 50257), ranks).empty()) << ranks;
+      EXPECT_TRUE(MixedRanks(group, ToyMatrices(1024, 50257), ranks).empty()) << ranks;
     }
     EXPECT_EQ(padding, std::ssize(layout.groups) * ranks - 47) << ranks;
     const std::vector<std::vector<std::string>> owned = Owned(layout, ranks);
@@ -132,7 +108,7 @@ TEST(RoundRobin, AnyNumberOfRanks) {
 // neighbours: rank 0 the layers 0 and 1.
 TEST(RoundRobin, OtherKindsOwnNeighbours) {
   for (Grouping grouping : {Grouping::kCustomSizing, Grouping::kByShape, Grouping::kByLabel}) {
-    const StepLayout layout = Layout7(grouping);
+    const StepLayout layout = LayoutOf(grouping);
     EXPECT_EQ(layout.groups.size(), grouping == Grouping::kCustomSizing ? 2u : 3u)
         << Name(grouping);
     const std::vector<std::string> first = Owned(layout, 8)[0];
@@ -157,25 +133,6 @@ TEST(RoundRobin, NeverJoinsUnlikeNeighbours) {
     members.push_back(group.members);
   }
   EXPECT_EQ(members, (std::vector<std::vector<int>>{{0, 1}, {2, 3}, {4}, {5}}));
-}
-
-// Adam's parameters first; then all reductions, group after group, then each group's gather.
-TEST(RoundRobin, T2_36_Collectives) {
-  const std::vector<PlannedCollective> planned =
-      PlanCollectives(Layout7(Grouping::kRoundRobin), 8, GradientWire::kWeightDType);
-  std::vector<std::string> calls;
-  int64_t gathered = 0;
-  for (const PlannedCollective& call : planned) {
-    calls.push_back(absl::StrCat(call.op, " ", call.label));
-    if (call.op == "all_gather") gathered += call.bytes;
-  }
-  EXPECT_EQ(calls, (std::vector<std::string>{
-                       "all_reduce lm_head_w", "all_reduce embed.weight", "all_reduce scalars",
-                       "reduce_scatter fc", "reduce_scatter fc 2", "reduce_scatter proj",
-                       "reduce_scatter proj 2", "reduce_scatter attn", "reduce_scatter attn 2",
-                       "all_gather fc", "all_gather fc 2", "all_gather proj", "all_gather proj 2",
-                       "all_gather attn", "all_gather attn 2"}));
-  EXPECT_EQ(gathered, 402'653'184);  // 48 slots, one of them padding
 }
 
 // Beginnings and ends of the collectives of a real step.
@@ -203,7 +160,7 @@ TEST(RoundRobin, GatherRunsBesideTheNextUpdate) {
     comm::RunRanks(ranks, [&](comm::Communicator& inner, kernels::Queue& queue) {
       Listener listener;
       const std::unique_ptr<comm::Communicator> comm = comm::MakeTracing(inner, listener);
-      ToyRank rank(Config7(Grouping::kRoundRobin), Specs7(4, 16), *comm, false);
+      ToyRank rank(ToyTable(Grouping::kRoundRobin), ToyMatrices(4, 16), *comm, false);
       ASSERT_TRUE(rank.Train(0, 1, queue).ok());
       std::vector<std::string> want;
       const char* adam[] = {"lm_head_w", "embed.weight", "scalars"};
@@ -224,7 +181,7 @@ TEST(RoundRobin, GatherRunsBesideTheNextUpdate) {
 std::vector<std::vector<double>> Trained(int ranks, const OptimizerConfig& config) {
   std::vector<std::vector<std::vector<double>>> weights(ranks);
   comm::RunRanks(ranks, [&](comm::Communicator& comm, kernels::Queue& queue) {
-    ToyRank rank(config, Specs7(4, 16), comm, true);
+    ToyRank rank(config, ToyMatrices(4, 16), comm, true);
     ASSERT_TRUE(rank.Train(0, 2, queue).ok());
     weights[comm.rank()] = rank.toy.Weights();
   });
@@ -234,10 +191,10 @@ std::vector<std::vector<double>> Trained(int ranks, const OptimizerConfig& confi
 
 // Whatever the size of the groups and the number of ranks; 23 leaves a last group of one.
 TEST(RoundRobin, ChangesNoBit) {
-  const auto want = Trained(1, Config7(Grouping::kByLabel));
+  const auto want = Trained(1, ToyTable(Grouping::kByLabel));
   for (const auto& [ranks, grouping_ranks] :
        {std::pair{1, 1}, {1, 8}, {2, 2}, {3, 8}, {5, 5}, {8, 8}, {4, 23}}) {
-    EXPECT_EQ(Trained(ranks, Config7(Grouping::kRoundRobin, grouping_ranks)), want)
+    EXPECT_EQ(Trained(ranks, ToyTable(Grouping::kRoundRobin, grouping_ranks)), want)
         << ranks << " ranks, groups of " << grouping_ranks;
   }
 }

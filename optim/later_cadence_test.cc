@@ -9,9 +9,9 @@
 #include "comm/test_ranks.h"
 #include "gtest/gtest.h"
 #include "kernels/testing/testing.h"
-#include "optim/record_m.h"
 #include "optim/sharded_optimizer.h"
 #include "optim/toy.h"
+#include "optim/toy_rails.h"
 #include "optim/toy_run.h"
 
 namespace optim {
@@ -21,59 +21,9 @@ using kernels::DType;
 using kernels::ParameterSpec;
 using Weights = std::vector<std::vector<double>>;
 
-constexpr int kMainlineSteps = 1194;
-
-ParamRow ValueEmbeds() {
-  for (const ParamRow& row : RecordMConfig().table) {
-    if (row.label == "value_embeds") return row;
-  }
-  ADD_FAILURE() << "no value_embeds";
-  return {};
-}
-
-TEST(LaterCadence, AN_20_Events) {
-  const ParamRow row = ValueEmbeds();
-  std::vector<int64_t> events, want;
-  for (int64_t step = 0; step < kMainlineSteps; ++step) {
-    if (IsDue(row, step)) events.push_back(step);
-  }
-  for (int64_t step = 1; step <= 335; step += 2) want.push_back(step);
-  for (int64_t step = 339; step <= 1191; step += 4) want.push_back(step);
-  EXPECT_EQ(events, want);
-  EXPECT_EQ(events.size(), 382u);
-  EXPECT_EQ(UpdatesIn(row, kMainlineSteps), 382);
-  EXPECT_EQ(UpdatesIn(row, 336), 168);
-}
-
-TEST(LaterCadence, AN_21_BetasDecayAndBiasCorrection) {
-  const ParamRow row = ValueEmbeds();
-  for (const int64_t step : {0, 1, 335}) {
-    const ParamRow now = RowAt(row, step);
-    EXPECT_EQ(now.beta1, 0.75);
-    EXPECT_EQ(now.beta2, 0.95);
-    EXPECT_EQ(now.wd_mul, 5);
-  }
-  for (const int64_t step : {336, 339, 1191}) {
-    const ParamRow now = RowAt(row, step);
-    EXPECT_EQ(now.beta1, 0.5625);
-    EXPECT_NEAR(now.beta2, 0.9025, 1e-15);
-    EXPECT_EQ(now.wd_mul, 10);
-  }
-  // The correction counts events, and begins with those of a run that begins later.
-  int64_t events = 0;
-  for (int64_t step = 0; step < kMainlineSteps; ++step) {
-    if (!IsDue(row, step)) continue;
-    EXPECT_EQ(UpdateNumber(row, step, 0), ++events) << step;
-  }
-  EXPECT_EQ(UpdateNumber(row, 339, 336), 1);
-  EXPECT_EQ(UpdateNumber(row, 343, 334), 3);
-  EXPECT_NEAR(AdamRates(RowAt(row, 339), 1, 2).step,
-              0.56 * std::sqrt(1 - std::pow(0.9025, 2)) / (1 - std::pow(0.5625, 2)), 1e-12);
-}
-
 // Betas are part of what a recorded update bakes.
 TEST(LaterCadence, StepsOfBothCadencesAreOfTwoKinds) {
-  const auto layout = PlanStep(RecordMConfig(), RecordMSpecs());
+  const auto layout = PlanStep(ToyRailsConfig(), ToyRailsSpecs());
   ASSERT_TRUE(layout.ok()) << layout.status();
   const auto kind = [&](int64_t step) { return KindOfStep(*layout, step, true); };
   EXPECT_EQ(kind(335).due, kind(339).due);
@@ -87,7 +37,7 @@ TEST(LaterCadence, StepsOfBothCadencesAreOfTwoKinds) {
   EXPECT_EQ(stretches[0].period, 2);
   EXPECT_EQ(stretches[1].begin, 336);
   EXPECT_EQ(stretches[1].period, 4);
-  const std::string plan = DescribeStep(*layout, RecordMConfig(), RecordMSpecs(), 8);
+  const std::string plan = DescribeStep(*layout, ToyRailsConfig(), ToyRailsSpecs(), 8);
   for (const char* text :
        {"every 2 steps, from step 336 on every 4,", "steps 0, 2, ... before 336 (bytes",
         "steps 1, 3, ... before 336 while tied", "steps 336, 338, 340, ... (bytes",
@@ -229,9 +179,9 @@ TEST(LaterCadence, TablesThatCannotBe) {
   expect_refused({.from_step = -1, .every = 4}, Rule::kAdam, "later cadence has from_step -1");
   expect_refused({.from_step = 5, .every = 0}, Rule::kAdam, "later cadence has from_step 5");
   expect_refused({.from_step = 5, .every = 4}, Rule::kMuon, "a later cadence is for adam");
-  OptimizerConfig tied = RecordMConfig();
+  OptimizerConfig tied = ToyRailsConfig();
   tied.table[5].later = {.from_step = 7, .every = 4};
-  const auto layout = PlanStep(tied, RecordMSpecs());
+  const auto layout = PlanStep(tied, ToyRailsSpecs());
   EXPECT_NE(std::string(layout.status().message()).find("their later cadences are not the same"),
             std::string::npos)
       << layout.status();

@@ -16,7 +16,7 @@ namespace {
 using Weights = std::vector<std::vector<double>>;
 
 OptimizerConfig AsStored(Grouping grouping = Grouping::kCustomSizing) {
-  OptimizerConfig config = ToyConfigB();
+  OptimizerConfig config = ToyNorMuonConfig();
   config.grouping = grouping;
   for (ParamRow& row : config.table) row.second_moment_as_stored = row.label == "attn";
   return config;

@@ -22,7 +22,7 @@ using kernels::testing::WithinBf16Steps;
 using Weights = std::vector<std::vector<double>>;
 
 Weights TrainOn(int ranks, Grouping grouping, int steps, bool deterministic = true) {
-  OptimizerConfig config = ToyConfigB();
+  OptimizerConfig config = ToyNorMuonConfig();
   config.grouping = grouping;
   std::vector<Weights> weights(ranks);
   comm::RunRanks(ranks, [&](comm::Communicator& comm, kernels::Queue& queue) {
@@ -59,7 +59,7 @@ TEST(NorMuon, T1_53_MeanOverSlotsForAnyNumberOfRanks) {
 TEST(NorMuon, FirstStepMatchesFloat64) {
   const std::vector<kernels::ParameterSpec> specs = ToySpecs(2, 3);
   comm::RunRanks(1, [&](comm::Communicator& comm, kernels::Queue& queue) {
-    ToyRank rank(ToyConfigB(), specs, comm, true);
+    ToyRank rank(ToyNorMuonConfig(), specs, comm, true);
     const Weights before = rank.toy.Weights();
     ASSERT_TRUE(rank.Train(0, 1, queue).ok());
     const Weights after = rank.toy.Weights();
@@ -93,7 +93,7 @@ TEST(NorMuon, FirstStepMatchesFloat64) {
 // The one row of the smear gate: every element is its own statistic, so all move alike.
 TEST(NorMuon, T1_39_FirstUpdateOfTheSmearGate) {
   comm::RunRanks(1, [&](comm::Communicator& comm, kernels::Queue& queue) {
-    ToyRank rank(ToyConfigB(), ToySpecs(), comm, true);
+    ToyRank rank(ToyNorMuonConfig(), ToySpecs(), comm, true);
     // From zero, so that bf16 holds the update itself.
     Weights weights = rank.toy.Weights();
     std::fill(weights[2].begin(), weights[2].end(), 0.0);
@@ -137,7 +137,8 @@ TEST(NorMuon, UO_35_NormalisationPerRow) {
 
 TEST(NorMuon, ResetForgetsTheState) {
   comm::RunRanks(1, [&](comm::Communicator& comm, kernels::Queue& queue) {
-    ToyRank fresh(ToyConfigB(), ToySpecs(), comm, true), used(ToyConfigB(), ToySpecs(), comm, true);
+    ToyRank fresh(ToyNorMuonConfig(), ToySpecs(), comm, true),
+        used(ToyNorMuonConfig(), ToySpecs(), comm, true);
     const Weights start = used.toy.Weights();
     ASSERT_TRUE(used.Train(0, 3, queue).ok());
     used.optimizer->Reset(queue);

@@ -120,11 +120,11 @@ struct OptimizerConfig {
   // The order matters: Adam's parameters are processed, and Muon's groups are formed, in the
   // order of the rows (within a label: in the order of the parameters).
   std::vector<ParamRow> table;
-  Grouping grouping = Grouping::kCustomSizing;
+  Grouping grouping = Grouping::kByLabel;
   // Custom sizing derives its group sizes for this number of ranks and keeps them for all. Round
   // robin: the members of a group.
-  int grouping_ranks = 8;
-  std::string orthogonalizer = "newton_schulz";
+  int grouping_ranks = 1;
+  std::string orthogonalizer = {};  // a name of MakeOrthogonalizer; not read without matrices
   // Both empty: the step of two parts, Adam's reductions, updates and gathers, then the matrices'.
   // Otherwise the step of three phases, over all rules: reductions are launched in scatter_order;
   // in work_order each label's is waited for, its parameters are updated and their gathers

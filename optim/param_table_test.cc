@@ -3,31 +3,9 @@
 #include <cmath>
 
 #include "gtest/gtest.h"
-#include "optim/record_a.h"
 
 namespace optim {
 namespace {
-
-// At lr_multiplier 1; Adam's bias correction is gone after many updates.
-TEST(ParamTable, T1_46_EffectiveRatesOfRecordA) {
-  const OptimizerConfig config = RecordAConfig();
-  const std::vector<kernels::ParameterSpec> specs = RecordASpecs();
-  const auto rows = RowsOfSpecs(config, specs);
-  ASSERT_TRUE(rows.ok()) << rows.status();
-  for (size_t i = 0; i < specs.size(); ++i) {
-    const ParamRow& row = config.table[(*rows)[i]];
-    const std::string& label = specs[i].label;
-    EXPECT_EQ(row.label, label);
-    if (row.rule == Rule::kMuon) {
-      EXPECT_DOUBLE_EQ(MuonRates(row, specs[i], 1.0).step, 0.05) << specs[i].name;
-      EXPECT_EQ(MuonRates(row, specs[i], 1.0).decay, 1.0);
-      continue;
-    }
-    const double want = label == "scalars" ? 0.04 : label == "lm_head" ? 0.008 : 0.6;
-    EXPECT_NEAR(AdamRates(row, 1.0, 100000).step, want, 1e-12) << specs[i].name;
-    EXPECT_EQ(AdamRates(row, 1.0, 1).decay, 1.0);
-  }
-}
 
 // The rates and the golden weights of spec 5.3 by the same formula, without the op.
 TEST(ParamTable, T1_50_AdamStepSizes) {

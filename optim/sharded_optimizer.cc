@@ -62,8 +62,10 @@ absl::StatusOr<std::unique_ptr<ShardedOptimizer>> ShardedOptimizer::Create(
   const OptimizerConfig as_run =
       reads == nullptr ? WithoutSparseRows(config) : RowsAsRun(config, comm.size(), deterministic);
   ABSL_ASSIGN_OR_RETURN(StepLayout layout, PlanStep(as_run, Specs(parameters)));
-  ABSL_ASSIGN_OR_RETURN(std::unique_ptr<Orthogonalizer> orthogonalizer,
-                        MakeOrthogonalizer(config.orthogonalizer));
+  std::unique_ptr<Orthogonalizer> orthogonalizer;
+  if (!layout.muon.empty()) {
+    ABSL_ASSIGN_OR_RETURN(orthogonalizer, MakeOrthogonalizer(config.orthogonalizer));
+  }
 
   const SlotPlan slot_plan{
       .slots = slots, .local_slots = run.count(), .deterministic = deterministic};

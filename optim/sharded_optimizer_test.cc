@@ -208,6 +208,7 @@ TEST(ShardedOptimizer, O11_EpsilonIsOutsideTheBiasCorrection) {
 TEST(ShardedOptimizer, T1_51_NesterovGolden) {
   comm::RunRanks(1, [&](comm::Communicator& comm, kernels::Queue& queue) {
     OptimizerConfig config;
+    config.orthogonalizer = "newton_schulz";
     config.table = {{.label = "w", .rule = Rule::kMuon, .lr = 0.05}};
     kernels::testing::HostTensor value(DType::kF32, {1, 1}), grad(DType::kF32, {1, 1});
     const std::vector<kernels::Parameter> parameters = {

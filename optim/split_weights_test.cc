@@ -50,6 +50,7 @@ OptimizerConfig Config() {
   };
   OptimizerConfig config;
   config.grouping = Grouping::kByShape;
+  config.orthogonalizer = "newton_schulz";
   config.table = {muon("mlp", 2), muon("attn", 1), adam("head", 1.0 / 320), adam("embed", 0.3)};
   return config;
 }

@@ -12,7 +12,7 @@
 #include "kernels/testing/testing.h"
 #include "optim/oracle.h"
 #include "optim/sharded_optimizer.h"
-#include "optim/toy_c.h"
+#include "optim/toy_banks.h"
 
 namespace optim {
 namespace {
@@ -24,7 +24,7 @@ using kernels::testing::WithinBf16Steps;
 constexpr int kAlways = 100;  // tied for longer than any test runs
 
 OptimizerConfig TwoParts() {
-  OptimizerConfig config = RecordCConfig();
+  OptimizerConfig config = ToyBanksConfig();
   config.scatter_order.clear();
   config.work_order.clear();
   return config;
@@ -33,17 +33,17 @@ OptimizerConfig TwoParts() {
 // No parameter depends on another within a step, but for the tied pair, which both orders serve.
 TEST(ThreePhases, GiveWhatTwoPartsGive) {
   for (int tied : {0, 3, kAlways}) {
-    const Weights want = TrainC(1, 6, tied, true, TwoParts());
-    EXPECT_EQ(TrainC(3, 6, tied, true), want) << "tied for " << tied;
-    EXPECT_EQ(TrainC(2, 6, tied, true, TwoParts()), want) << "tied for " << tied;
+    const Weights want = TrainBanks(1, 6, tied, true, TwoParts());
+    EXPECT_EQ(TrainBanks(3, 6, tied, true), want) << "tied for " << tied;
+    EXPECT_EQ(TrainBanks(2, 6, tied, true, TwoParts()), want) << "tied for " << tied;
   }
 }
 
 TEST(ThreePhases, OrderDoesNotMatterWhereNothingIsShared) {
-  OptimizerConfig config = RecordCConfig();
+  OptimizerConfig config = ToyBanksConfig();
   std::reverse(config.scatter_order.begin(), config.scatter_order.end());
   std::reverse(config.work_order.begin(), config.work_order.end());
-  EXPECT_EQ(TrainC(4, 4, 2, true, config), TrainC(1, 4, 2, true));
+  EXPECT_EQ(TrainBanks(4, 4, 2, true, config), TrainBanks(1, 4, 2, true));
 }
 
 // Matrix `b` of a bank after `steps` steps from `p`, in float64: momentum, polar factor, one second
@@ -77,11 +77,11 @@ Matrix BankReference(const ParameterSpec& spec, size_t bank, int64_t b, Matrix p
 // the decay is ten times the record's, so that it shows.
 TEST(ThreePhases, UO_29_NorMuonOfBanksMatchesFloat64) {
   constexpr int kSteps = 2;
-  OptimizerConfig config = RecordCConfig();
+  OptimizerConfig config = ToyBanksConfig();
   for (size_t i : {kToyAttn, kToyMlp}) config.table[i].weight_decay *= 10;
-  const std::vector<ParameterSpec> specs = ToySpecsC();
+  const std::vector<ParameterSpec> specs = ToyBanksSpecs();
   comm::RunRanks(3, [&](comm::Communicator& comm, kernels::Queue& queue) {
-    ToyRankC rank(comm, false, kAlways, config);
+    ToyBanksRank rank(comm, false, kAlways, config);
     const Weights before = rank.toy.Weights();
     ASSERT_TRUE(rank.Train(0, kSteps, queue).ok());
     const Weights after = rank.toy.Weights();
@@ -116,17 +116,17 @@ TEST(ThreePhases, UO_29_NorMuonOfBanksMatchesFloat64) {
 // rounding of the gradient; two steps an update, in which the sum counts.
 TEST(ThreePhases, UO_27_CautiousAdamOnOddSteps) {
   constexpr int kSteps = 5;  // the last is even: its gradient is used by nobody
-  OptimizerConfig config = RecordCConfig();
+  OptimizerConfig config = ToyBanksConfig();
   for (ParamRow& row : config.table) {
     if (row.rule == Rule::kAdam) row.weight_decay *= 20;  // so that it shows in the tables' bf16
   }
-  const std::vector<ParameterSpec> specs = ToySpecsC();
+  const std::vector<ParameterSpec> specs = ToyBanksSpecs();
   const std::vector<int> rows = *RowsOfSpecs(config, specs);
   Weights before;
   comm::RunRanks(1, [&](comm::Communicator& comm, kernels::Queue&) {
-    before = ToyRankC(comm, false, 0).toy.Weights();
+    before = ToyBanksRank(comm, false, 0).toy.Weights();
   });
-  const Weights after = TrainC(3, kSteps, 0, false, config);
+  const Weights after = TrainBanks(3, kSteps, 0, false, config);
   for (size_t i = 0; i < specs.size(); ++i) {
     const ParamRow& row = config.table[rows[i]];
     if (row.rule != Rule::kAdam) continue;
@@ -151,7 +151,7 @@ TEST(ThreePhases, UO_27_CautiousAdamOnOddSteps) {
     }
   }
   // And nothing moved an Adam weight in the last step.
-  const Weights four = TrainC(3, kSteps - 1, 0, false, config);
+  const Weights four = TrainBanks(3, kSteps - 1, 0, false, config);
   for (size_t i = 2; i < specs.size(); ++i) EXPECT_EQ(after[i], four[i]) << specs[i].name;
   EXPECT_NE(after[kToyAttn], four[kToyAttn]);
 }
@@ -159,7 +159,7 @@ TEST(ThreePhases, UO_27_CautiousAdamOnOddSteps) {
 // UO-37: with a zero gradient the banks decay and Adam's weights stay.
 TEST(ThreePhases, UO_37_ZeroGradients) {
   comm::RunRanks(2, [&](comm::Communicator& comm, kernels::Queue& queue) {
-    ToyRankC rank(comm, true, kAlways);
+    ToyBanksRank rank(comm, true, kAlways);
     const Weights before = rank.toy.Weights();
     for (int step = 0; step < 2; ++step) {
       ASSERT_TRUE(
@@ -192,7 +192,7 @@ std::vector<std::vector<uint8_t>> Bytes(const OptimizerState& state) {
 TEST(ThreePhases, ZeroGuardChangesNothing) {
   for (int steps : {2, 3}) {  // the step after is even, odd
     comm::RunRanks(3, [&](comm::Communicator& comm, kernels::Queue& queue) {
-      ToyRankC rank(comm, false, kAlways);
+      ToyBanksRank rank(comm, false, kAlways);
       ASSERT_TRUE(rank.Train(0, steps, queue).ok());
       const Weights weights = rank.toy.Weights();
       const OptimizerState state = *rank.optimizer->GatherState(queue);
@@ -214,7 +214,7 @@ TEST(ThreePhases, ZeroGuardChangesNothing) {
 // untied it.
 TEST(ThreePhases, ResetForgetsEverything) {
   comm::RunRanks(2, [&](comm::Communicator& comm, kernels::Queue& queue) {
-    ToyRankC used(comm, true, 2), fresh(comm, true, 2);
+    ToyBanksRank used(comm, true, 2), fresh(comm, true, 2);
     const Weights start = used.toy.Weights();
     ASSERT_TRUE(used.Train(0, 5, queue).ok());
     used.optimizer->Reset(queue);
@@ -228,7 +228,7 @@ TEST(ThreePhases, ResetForgetsEverything) {
 // A lone rank replays what it recorded, one recording for each kind of step.
 TEST(ThreePhases, RecordedStepsGiveTheSameBits) {
   comm::RunRanks(1, [&](comm::Communicator& comm, kernels::Queue& queue) {
-    ToyRankC recorded(comm, false, 5), plain(comm, false, 5);
+    ToyBanksRank recorded(comm, false, 5), plain(comm, false, 5);
     plain.optimizer->set_recording(false);
     ASSERT_TRUE(recorded.Train(0, 9, queue).ok());
     ASSERT_TRUE(plain.Train(0, 9, queue).ok());

@@ -12,7 +12,7 @@
 #include "kernels/testing/testing.h"
 #include "optim/oracle.h"
 #include "optim/sharded_optimizer.h"
-#include "optim/toy_c.h"
+#include "optim/toy_banks.h"
 
 namespace optim {
 namespace {
@@ -33,7 +33,7 @@ Matrix ToDouble(const StateTensor& tensor) {
 TEST(TiedPair, UO_06_EmbeddingFollowsTheHead) {
   for (bool deterministic : {false, true}) {
     comm::RunRanks(3, [&](comm::Communicator& comm, kernels::Queue& queue) {
-      ToyRankC rank(comm, deterministic, 6);
+      ToyBanksRank rank(comm, deterministic, 6);
       Matrix last = rank.toy.Weights()[kToyHead];
       for (int step = 0; step < 8; ++step) {
         ASSERT_TRUE(rank.Train(step, step + 1, queue).ok());
@@ -48,7 +48,7 @@ TEST(TiedPair, UO_06_EmbeddingFollowsTheHead) {
 
 // The pair's mean gradient over the slots, in the embedding's layout, of two steps.
 Matrix PairGradient(size_t which, int step) {
-  const kernels::ParameterSpec spec = ToySpecsC()[which];
+  const kernels::ParameterSpec spec = ToyBanksSpecs()[which];
   Matrix g(spec.size(), 0.0);
   for (int s : {step - 1, step}) {
     for (int slot = 0; slot < kSlots; ++slot) {
@@ -61,7 +61,7 @@ Matrix PairGradient(size_t which, int step) {
 
 // The table with betas whose bias correction differs from one update to the next.
 OptimizerConfig SlowBetas() {
-  OptimizerConfig config = RecordCConfig();
+  OptimizerConfig config = ToyBanksConfig();
   for (size_t i : {kToyHead, kToyEmbed}) {
     config.table[i].beta1 = 0.9;
     config.table[i].beta2 = 0.99;
@@ -103,14 +103,14 @@ TEST(TiedPair, UO_28_FirstUpdateApart) {
   const OptimizerConfig config = SlowBetas();
   Weights start;
   comm::RunRanks(1, [&](comm::Communicator& comm, kernels::Queue&) {
-    start = ToyRankC(comm, false, 0).toy.Weights();
+    start = ToyBanksRank(comm, false, 0).toy.Weights();
   });
   for (double& w : start[kToyHead]) w = kernels::RoundToBF16(static_cast<float>(w / 256));
   start[kToyEmbed] = HeadToEmbed(start[kToyHead]);
   const auto [want_head, want_embed] = PairReference(start[kToyEmbed]);
   for (int ranks : {1, 3, 8}) {
     comm::RunRanks(ranks, [&](comm::Communicator& comm, kernels::Queue& queue) {
-      ToyRankC rank(comm, false, 4, config);
+      ToyBanksRank rank(comm, false, 4, config);
       rank.toy.SetWeights(start);
       ASSERT_TRUE(rank.Train(0, 6, queue).ok());
       const Weights after = rank.toy.Weights();
@@ -128,7 +128,7 @@ TEST(TiedPair, UO_28_FirstUpdateApart) {
 TEST(TiedPair, UO_41_MomentsAreTheHeadsTransposed) {
   for (int ranks : {1, 2, 3, 4, 8}) {
     comm::RunRanks(ranks, [&](comm::Communicator& comm, kernels::Queue& queue) {
-      ToyRankC rank(comm, true, 4);
+      ToyBanksRank rank(comm, true, 4);
       ASSERT_TRUE(rank.Train(0, 4, queue).ok());
       const OptimizerState tied = *rank.optimizer->GatherState(queue);
       EXPECT_EQ(FindState(tied, "adam.m/embed.weight"), nullptr);
@@ -149,15 +149,15 @@ TEST(TiedPair, UO_41_MomentsAreTheHeadsTransposed) {
 
 // A pair that is never tied is two parameters of plain Adam.
 TEST(TiedPair, NeverTied) {
-  OptimizerConfig plain = RecordCConfig();
+  OptimizerConfig plain = ToyBanksConfig();
   plain.table.back().tied_to.clear();
-  EXPECT_EQ(TrainC(3, 4, 0, true), TrainC(2, 4, 0, true, plain));
+  EXPECT_EQ(TrainBanks(3, 4, 0, true), TrainBanks(2, 4, 0, true, plain));
 }
 
 // While tied, what both gradients hold after an even step waits, and is gone after the update.
 TEST(TiedPair, GradientsOfBothWait) {
   comm::RunRanks(1, [&](comm::Communicator& comm, kernels::Queue& queue) {
-    ToyRankC rank(comm, false, 9);
+    ToyBanksRank rank(comm, false, 9);
     for (int step = 0; step < 4; ++step) {
       ASSERT_TRUE(rank.Train(step, step + 1, queue).ok());
       rank.optimizer->ClearGradients(queue);
@@ -181,7 +181,7 @@ Snapshot Continue(int ranks, int tied, const Snapshot* from, int begin, int end,
                   bool deterministic = true) {
   Snapshot snapshot;
   comm::RunRanks(ranks, [&](comm::Communicator& comm, kernels::Queue& queue) {
-    ToyRankC rank(comm, deterministic, tied);
+    ToyBanksRank rank(comm, deterministic, tied);
     if (from != nullptr) {
       const absl::Status loaded = rank.optimizer->LoadState(from->state, queue);
       ASSERT_TRUE(loaded.ok()) << loaded;
@@ -229,7 +229,7 @@ TEST(TiedPair, CheckpointWithoutDeterministic) {
 TEST(TiedPair, TiedAgainIsRefused) {
   const Snapshot untied = Continue(2, 2, nullptr, 0, 4);
   comm::RunRanks(2, [&](comm::Communicator& comm, kernels::Queue& queue) {
-    ToyRankC rank(comm, true, 9);
+    ToyBanksRank rank(comm, true, 9);
     ASSERT_TRUE(rank.optimizer->LoadState(untied.state, queue).ok());
     const absl::Status status = rank.Train(4, 5, queue);
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
@@ -248,10 +248,10 @@ TEST(TiedPair, TiedAgainIsRefused) {
 }
 
 TEST(TiedPair, TiedWithoutAPairIsRefused) {
-  OptimizerConfig config = RecordCConfig();
+  OptimizerConfig config = ToyBanksConfig();
   config.table.back().tied_to.clear();
   comm::RunRanks(1, [&](comm::Communicator& comm, kernels::Queue& queue) {
-    ToyRankC rank(comm, true, 1, config);
+    ToyBanksRank rank(comm, true, 1, config);
     const absl::Status status = rank.Train(0, 1, queue);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
     EXPECT_EQ(rank.optimizer->updates(), 0);

@@ -1,4 +1,4 @@
-// A small set of parameters, labelled as in the record, with memory and made-up gradients; and
+// A small set of parameters with memory and made-up gradients; and
 // a run of a few optimizer steps over any number of ranks.
 #ifndef OPTIM_TOY_H_
 #define OPTIM_TOY_H_
@@ -54,6 +54,9 @@ inline OptimizerConfig ToyConfig() {
                     .eps = 1e-8,
                     .moment_dtype = kernels::DType::kBF16};
   };
+  config.grouping = Grouping::kCustomSizing;
+  config.grouping_ranks = 8;
+  config.orthogonalizer = "newton_schulz";
   config.table = {adam("scalars", 5), adam("lm_head", 1), adam("embed", 75)};
   for (const char* label : {"smear_gate", "attn_gate", "attn", "mlp"}) {
     config.table.push_back({.label = label, .rule = Rule::kMuon, .lr = 0.05});
@@ -61,9 +64,8 @@ inline OptimizerConfig ToyConfig() {
   return config;
 }
 
-// As record B changes it: NorMuon, Polar Express, Adam in every second step, the embedding in every
-// third.
-inline OptimizerConfig ToyConfigB() {
+// The same with NorMuon, Polar Express, Adam in every second step, the embedding in every third.
+inline OptimizerConfig ToyNorMuonConfig() {
   OptimizerConfig config = ToyConfig();
   config.orthogonalizer = "polar_express";
   for (ParamRow& row : config.table) {

@@ -21,14 +21,14 @@ using kernels::ParameterSpec;
 using kernels::testing::WithinBf16Steps;
 using Weights = std::vector<std::vector<double>>;
 
-// ToyConfigB: what is updated every how many steps.
+// ToyNorMuonConfig: what is updated every how many steps.
 int Every(const std::string& label) {
   return label == "embed" ? 3 : label == "scalars" || label == "lm_head" ? 2 : 1;
 }
 
 TEST(WaitingGradients, OnlyWhatWasUsedIsCleared) {
   comm::RunRanks(1, [&](comm::Communicator& comm, kernels::Queue& queue) {
-    ToyRank rank(ToyConfigB(), ToySpecs(2, 3), comm, false);
+    ToyRank rank(ToyNorMuonConfig(), ToySpecs(2, 3), comm, false);
     const auto is_zero = [&](size_t i) {
       const kernels::Tensor grad = rank.toy.parameters()[i].grad;
       return std::all_of(grad.f32(), grad.f32() + grad.size(), [](float g) { return g == 0; });
@@ -50,7 +50,7 @@ TEST(WaitingGradients, OnlyWhatWasUsedIsCleared) {
 }
 
 Snapshot Train(int ranks, const Snapshot* from, int begin, int end) {
-  return ContinueToy(ToyConfigB(), ToySpecs(), ranks, false, from, begin, end);
+  return ContinueToy(ToyNorMuonConfig(), ToySpecs(), ranks, false, from, begin, end);
 }
 
 // One tensor holds the sum over all slots, and rank 0 goes on with it. Alone, the bits stay. With
@@ -74,7 +74,7 @@ TEST(WaitingGradients, ResumeWithoutDeterministic) {
 // refused, with the reason.
 TEST(WaitingGradients, LostOnesAreMissed) {
   comm::RunRanks(1, [&](comm::Communicator& comm, kernels::Queue& queue) {
-    ToyRank rank(ToyConfigB(), ToySpecs(2, 3), comm, false);
+    ToyRank rank(ToyNorMuonConfig(), ToySpecs(2, 3), comm, false);
     ASSERT_TRUE(rank.Train(0, 2, queue).ok());
     rank.optimizer->ForgetUpdates(1);
     const OptimizerState state = *rank.optimizer->GatherState(queue);
@@ -93,7 +93,7 @@ TEST(WaitingGradients, ASkippedStepLeavesNothingBehind) {
   for (const bool deterministic : {false, true}) {
     for (const int64_t bad : {1, 2}) {  // a step after which gradients wait, and one that uses them
       comm::RunRanks(2, [&](comm::Communicator& comm, kernels::Queue& queue) {
-        ToyRank rank(ToyConfigB(), ToySpecs(2, 3), comm, deterministic);
+        ToyRank rank(ToyNorMuonConfig(), ToySpecs(2, 3), comm, deterministic);
         ASSERT_TRUE(rank.Train(0, bad, queue).ok());
         const Weights weights = rank.toy.Weights();
         for (const kernels::Parameter& parameter : rank.toy.parameters()) {
@@ -124,7 +124,7 @@ TEST(WaitingGradients, ASkippedStepLeavesNothingBehind) {
 // A zero guard keeps moments, momentum and second moments, whatever is in the gradients.
 TEST(WaitingGradients, ZeroGuardLeavesNorMuonsState) {
   comm::RunRanks(2, [&](comm::Communicator& comm, kernels::Queue& queue) {
-    ToyRank rank(ToyConfigB(), ToySpecs(2, 3), comm, true);
+    ToyRank rank(ToyNorMuonConfig(), ToySpecs(2, 3), comm, true);
     ASSERT_TRUE(rank.Train(0, 2, queue).ok());
     const Weights weights = rank.toy.Weights();
     const OptimizerState state = *rank.optimizer->GatherState(queue);
@@ -148,7 +148,7 @@ TEST(WaitingGradients, ZeroGuardLeavesNorMuonsState) {
 // Members of one group go by rates of their own: "1.mlp" by twice the others'.
 TEST(WaitingGradients, RatesOfMembersOfOneGroupDiffer) {
   const std::vector<ParameterSpec> specs = ToySpecs(0, 3);
-  OptimizerConfig equal = ToyConfigB();
+  OptimizerConfig equal = ToyNorMuonConfig();
   equal.table.back().named.clear();
   const auto moved = [&](const OptimizerConfig& config) {
     Weights weights;
@@ -162,7 +162,7 @@ TEST(WaitingGradients, RatesOfMembersOfOneGroupDiffer) {
     });
     return weights;
   };
-  const Weights two = moved(ToyConfigB()), one = moved(equal);
+  const Weights two = moved(ToyNorMuonConfig()), one = moved(equal);
   for (size_t i = 0; i < specs.size(); ++i) {
     const double factor = specs[i].name == "blocks.1.mlp" ? 2 : 1;
     for (size_t j = 0; j < one[i].size(); ++j) EXPECT_EQ(two[i][j], factor * one[i][j]);
@@ -175,17 +175,17 @@ TEST(WaitingGradients, TablesThatCannotBe) {
     EXPECT_EQ(layout.status().code(), absl::StatusCode::kInvalidArgument);
     return std::string(layout.status().message());
   };
-  OptimizerConfig config = ToyConfigB();
+  OptimizerConfig config = ToyNorMuonConfig();
   config.table.back().named[0].suffix = ".up";
   EXPECT_NE(error(config).find("no parameter's name ends in \".up\""), std::string::npos);
-  config = ToyConfigB();
+  config = ToyNorMuonConfig();
   config.table.back().named.push_back({.suffix = "s.1.mlp"});
   EXPECT_NE(error(config).find("both \"1.mlp\" and \"s.1.mlp\" fit blocks.1.mlp"),
             std::string::npos);
-  config = ToyConfigB();
+  config = ToyNorMuonConfig();
   config.table.back().every = 2;
   EXPECT_NE(error(config).find("every is 2"), std::string::npos);
-  config = ToyConfigB();
+  config = ToyNorMuonConfig();
   config.table.back().moment_dtype = DType::kBF16;
   EXPECT_NE(error(config).find("choose grouping by_label"), std::string::npos);
   config.grouping = Grouping::kByLabel;

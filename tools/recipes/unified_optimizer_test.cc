@@ -1,7 +1,5 @@
 // Facts of the record of 2026-01-18 about sharding, rates, orders and collectives: no arithmetic on
 // weights.
-#include "optim/record_c.h"
-
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -10,11 +8,34 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "model/parameters.h"
 #include "optim/step_layout.h"
 #include "optim/step_schedule.h"
+#include "sched/schedules.h"
+#include "tools/recipes/recipe.h"
 
-namespace optim {
+namespace tools {
 namespace {
+
+using optim::AdamRates;
+using optim::BufferLayout;
+using optim::Comms;
+using optim::DescribeStep;
+using optim::GradientWire;
+using optim::KindOfStep;
+using optim::MakeSchedule;
+using optim::MuonRates;
+using optim::OptimizerConfig;
+using optim::ParamRow;
+using optim::PlanCollectives;
+using optim::PlannedCollective;
+using optim::PlanStep;
+using optim::Rates;
+using optim::ScheduleEntry;
+using optim::SecondMomentShape;
+using optim::StepKind;
+using optim::StepLayout;
+using optim::UpdateNumber;
 
 using kernels::ParameterSpec;
 using Action = ScheduleEntry::Action;
@@ -22,29 +43,23 @@ using Action = ScheduleEntry::Action;
 constexpr int kSteps = 1765;
 constexpr int kLastTied = 1151;
 
-StepLayout Layout() { return *PlanStep(RecordCConfig(), RecordCSpecs()); }
+Recipe Record() { return FindRecipe("unified_optimizers", "full", 50304).value(); }
+OptimizerConfig Config() { return Record().optimizer; }
+std::vector<kernels::ParameterSpec> Specs() { return model::ParameterSpecs(Record().model); }
+
+StepLayout Layout() { return *PlanStep(Config(), Specs()); }
 
 ParamRow RowOfLabel(const std::string& label) {
-  for (const ParamRow& row : RecordCConfig().table) {
+  for (const ParamRow& row : Config().table) {
     if (row.label == label) return row;
   }
   ADD_FAILURE() << label;
   return {};
 }
 
-// The record's schedule of rates, from its definition.
-double LrMultiplier(int step) {
-  const double x = step / 1725.0;
-  if (step > 1725) return 0.1;
-  const double base = x > 2.0 / 3 ? 1.73 : x > 1.0 / 3 ? 1.52 : 1;
-  if (x < 0.5) return base;
-  const double w = 2 * (1 - x);
-  return base * w + 0.1 * (1 - w);
-}
-
-TEST(RecordC, UO_02_UO_03_MatricesPerRank) {
+TEST(UnifiedOptimizer, UO_02_UO_03_MatricesPerRank) {
   const StepLayout layout = Layout();
-  const std::vector<ParameterSpec> specs = RecordCSpecs();
+  const std::vector<ParameterSpec> specs = Specs();
   ASSERT_EQ(layout.muon.size(), 2u);
   const BufferLayout &attn = layout.muon[0], &mlp = layout.muon[1];
   EXPECT_EQ(attn.units(), 40);
@@ -60,26 +75,26 @@ TEST(RecordC, UO_02_UO_03_MatricesPerRank) {
     EXPECT_EQ(mlp.Padded(ranks), matrices.second * 3072 * 768) << ranks;
   }
   // Rank 7 has one live matrix and the two of the padding slot.
-  const std::string plan = DescribeStep(layout, RecordCConfig(), specs, 8);
+  const std::string plan = DescribeStep(layout, Config(), specs, 8);
   for (const char* text :
        {"attn: 40 x 589824 bf16, chunk 5, padding 0", "rank 0: attn_bank, matrices 0 to 4",
         "mlp: 24 x 2359296 bf16, chunk 3, padding 0", "rank 7: mlp_bank, matrices 21 to 23"}) {
     EXPECT_NE(plan.find(text), std::string::npos) << text << " not in\n" << plan;
   }
-  const std::string seven = DescribeStep(layout, RecordCConfig(), specs, 7);
+  const std::string seven = DescribeStep(layout, Config(), specs, 7);
   EXPECT_NE(seven.find("rank 5: mlp_bank, matrices 20 to 23\n    rank 6: (4 padding)"),
             std::string::npos)
       << seven;
   EXPECT_NE(seven.find("chunk 4, padding 4 (18874368 B)"), std::string::npos) << seven;
 }
 
-TEST(RecordC, UO_02_UO_03_SecondMomentsPerRow) {
-  const std::vector<ParameterSpec> specs = RecordCSpecs();
+TEST(UnifiedOptimizer, UO_02_UO_03_SecondMomentsPerRow) {
+  const std::vector<ParameterSpec> specs = Specs();
   EXPECT_EQ(SecondMomentShape(specs[0]), (std::vector<int64_t>{40, 768, 1}));
   EXPECT_EQ(SecondMomentShape(specs[1]), (std::vector<int64_t>{24, 3072, 1}));
 }
 
-TEST(RecordC, UO_27_NumbersOfUpdates) {
+TEST(UnifiedOptimizer, UO_27_NumbersOfUpdates) {
   const StepLayout layout = Layout();
   int64_t adam = 0, matrices = 0;
   for (int step = 0; step < kSteps; ++step) {
@@ -96,7 +111,7 @@ TEST(RecordC, UO_27_NumbersOfUpdates) {
 
 // Adam's bias correction at update t shows in the step: the first of the embedding alone is its
 // 577th by the count that goes on, after 576 of the head.
-TEST(RecordC, UO_28_TheCounterGoesOn) {
+TEST(UnifiedOptimizer, UO_28_TheCounterGoesOn) {
   const StepLayout layout = Layout();
   int64_t head = 0, first_apart = -1;
   for (int step = 0; step < kSteps && first_apart < 0; ++step) {
@@ -114,8 +129,8 @@ TEST(RecordC, UO_28_TheCounterGoesOn) {
   EXPECT_EQ(UpdateNumber(RowOfLabel("embed"), 1, 0), 1);
 }
 
-TEST(RecordC, UO_29_RatesOfTheBanks) {
-  const std::vector<ParameterSpec> specs = RecordCSpecs();
+TEST(UnifiedOptimizer, UO_29_RatesOfTheBanks) {
+  const std::vector<ParameterSpec> specs = Specs();
   for (double eta : {1.0, 1.52, 0.1}) {
     for (int64_t matrix : {0, 1, 2, 39}) {
       const Rates attn = MuonRates(RowOfLabel("attn"), specs[0], eta, matrix);
@@ -142,7 +157,7 @@ TEST(RecordC, UO_29_RatesOfTheBanks) {
   EXPECT_NEAR(MuonRates(stored, specs[0], 1).step, 0.046, 1e-15);
 }
 
-TEST(RecordC, RatesOfAdam) {
+TEST(UnifiedOptimizer, RatesOfAdam) {
   struct Want {
     const char* label;
     double lr, decay;
@@ -176,21 +191,24 @@ TEST(RecordC, RatesOfAdam) {
 
 // The slot without a layer has no gradient: its update direction is zero, and a weight x loses
 // x decay step in each step.
-TEST(RecordC, UO_38_PaddingShrinks) {
-  const std::vector<ParameterSpec> specs = RecordCSpecs();
+TEST(UnifiedOptimizer, UO_38_PaddingShrinks) {
+  const std::vector<ParameterSpec> specs = Specs();
+  const sched::Schedules schedules = Record().schedules;
   double up = 1, attention = 1;
   for (int step = 0; step < kSteps; ++step) {
-    const Rates rates = MuonRates(RowOfLabel("mlp"), specs[1], LrMultiplier(step), 22);
+    const Rates rates =
+        MuonRates(RowOfLabel("mlp"), specs[1], sched::PlanStep(schedules, step).lr_multiplier, 22);
     up -= up * rates.decay * rates.step;
-    const Rates other = MuonRates(RowOfLabel("attn"), specs[0], LrMultiplier(step));
+    const Rates other =
+        MuonRates(RowOfLabel("attn"), specs[0], sched::PlanStep(schedules, step).lr_multiplier);
     attention -= attention * other.decay * other.step;
   }
   EXPECT_NEAR(up, 0.0774625, 5e-8);
   EXPECT_GT(attention, 0.25);  // half the rate: about the root
 }
 
-TEST(RecordC, UO_39_Orders) {
-  const OptimizerConfig config = RecordCConfig();
+TEST(UnifiedOptimizer, UO_39_Orders) {
+  const OptimizerConfig config = Config();
   const auto& scatter = config.scatter_order;
   const auto& work = config.work_order;
   EXPECT_EQ(scatter.size(), 13u);
@@ -203,9 +221,9 @@ TEST(RecordC, UO_39_Orders) {
             (std::vector<std::string>{"attn", "mlp"}));
   EXPECT_EQ(std::set<std::string>(scatter.begin(), scatter.end()),
             std::set<std::string>(work.begin(), work.end()));
-  EXPECT_TRUE(PlanStep(config, RecordCSpecs()).ok());
+  EXPECT_TRUE(PlanStep(config, Specs()).ok());
   const auto error = [](const OptimizerConfig& bad) {
-    const auto layout = PlanStep(bad, RecordCSpecs());
+    const auto layout = PlanStep(bad, Specs());
     EXPECT_EQ(layout.status().code(), absl::StatusCode::kInvalidArgument);
     return std::string(layout.status().message());
   };
@@ -228,10 +246,10 @@ TEST(RecordC, UO_39_Orders) {
 
 // Launches in scatter order, updates in work order, then the gathers, the head's first while its
 // copy is waited for.
-TEST(RecordC, UO_39_ScheduleOfThreePhases) {
-  const OptimizerConfig config = RecordCConfig();
+TEST(UnifiedOptimizer, UO_39_ScheduleOfThreePhases) {
+  const OptimizerConfig config = Config();
   const StepLayout layout = Layout();
-  const std::vector<ParameterSpec> specs = RecordCSpecs();
+  const std::vector<ParameterSpec> specs = Specs();
   const auto labels = [&](const std::vector<ScheduleEntry>& schedule, Action action) {
     std::vector<std::string> names;
     for (const ScheduleEntry& entry : schedule) {
@@ -288,7 +306,7 @@ std::map<std::string, int> Count(const std::vector<PlannedCollective>& planned) 
   return counts;
 }
 
-TEST(RecordC, UO_40_Collectives) {
+TEST(UnifiedOptimizer, UO_40_Collectives) {
   const StepLayout layout = Layout();
   const auto planned = [&](int64_t step, bool tied) {
     return PlanCollectives(layout, KindOfStep(layout, step, tied), 8, GradientWire::kWeightDType);
@@ -319,14 +337,14 @@ TEST(RecordC, UO_40_Collectives) {
 }
 
 // Rank r's part of the embedding's moments are the rows [6288 r, 6288 (r + 1)).
-TEST(RecordC, UO_41_EmbeddingIsCutBetweenRows) {
+TEST(UnifiedOptimizer, UO_41_EmbeddingIsCutBetweenRows) {
   const StepLayout layout = Layout();
   EXPECT_EQ(layout.adam[layout.tied->source].Chunk(8), int64_t{6288} * 768);
   EXPECT_EQ(layout.adam[layout.tied->target].Chunk(8), int64_t{96} * 50304);
 }
 
-TEST(RecordC, PlanTellsTheKindsOfSteps) {
-  const std::string plan = DescribeStep(Layout(), RecordCConfig(), RecordCSpecs(), 8);
+TEST(UnifiedOptimizer, PlanTellsTheKindsOfSteps) {
+  const std::string plan = DescribeStep(Layout(), Config(), Specs(), 8);
   for (const char* text :
        {"Collectives of steps 0, 2, ... (bytes", "Collectives of steps 1, 3, ... while tied (bytes",
         "Collectives of steps 1, 3, ... once untied (bytes", "replicated", "all_reduce",
@@ -335,13 +353,13 @@ TEST(RecordC, PlanTellsTheKindsOfSteps) {
   }
 }
 
-TEST(RecordC, TablesThatCannotBe) {
+TEST(UnifiedOptimizer, TablesThatCannotBe) {
   const auto error = [](const std::string& label, void (*change)(ParamRow*)) {
-    OptimizerConfig config = RecordCConfig();
+    OptimizerConfig config = Config();
     for (ParamRow& row : config.table) {
       if (row.label == label) change(&row);
     }
-    const auto layout = PlanStep(config, RecordCSpecs());
+    const auto layout = PlanStep(config, Specs());
     EXPECT_EQ(layout.status().code(), absl::StatusCode::kInvalidArgument) << label;
     return std::string(layout.status().message());
   };
@@ -375,8 +393,8 @@ TEST(RecordC, TablesThatCannotBe) {
       "embed", [](ParamRow* row) { row->tied_to = "embed"; }, "is tied itself");
   expect(
       "ve1", [](ParamRow* row) { row->tied_to = "lm_head"; }, "tied like ve1");
-  OptimizerConfig config = RecordCConfig();
-  std::vector<ParameterSpec> specs = RecordCSpecs();
+  OptimizerConfig config = Config();
+  std::vector<ParameterSpec> specs = Specs();
   specs[0].dtype = kernels::DType::kF32;
   EXPECT_NE(std::string(PlanStep(config, specs).status().message())
                 .find("attn_bank: dtype f32, but a mantissa belongs to bf16 weights"),
@@ -384,4 +402,4 @@ TEST(RecordC, TablesThatCannotBe) {
 }
 
 }  // namespace
-}  // namespace optim
+}  // namespace tools
