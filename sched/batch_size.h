@@ -13,12 +13,11 @@ namespace sched {
 struct BatchStage {
   // Of the scheduled steps, > 0; the last of several may have 0: it is that of the extension.
   double fraction = 1;
-  int64_t tokens = 393216;
+  int64_t tokens = 0;
 };
 
 struct BatchSchedule {
-  // One stage. Not written as {BatchStage{}}: gcc 12 then warns of uninitialized memory.
-  std::vector<BatchStage> stages = std::vector<BatchStage>(1);
+  std::vector<BatchStage> stages = {};
 };
 
 // InvalidArgument when there is no stage, a fraction or size is not positive, or the
@@ -42,7 +41,7 @@ struct BatchStart {
 // appear.
 std::vector<BatchStart> BatchStarts(const BatchSchedule& schedule, const RunLength& run);
 
-// Sum of the batches of all steps of the run: 660,602,880 with the defaults.
+// Sum of the batches of all steps of the run.
 int64_t TrainingTokens(const BatchSchedule& schedule, const RunLength& run);
 
 }  // namespace sched

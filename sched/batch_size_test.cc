@@ -9,16 +9,6 @@
 namespace sched {
 namespace {
 
-TEST(BatchSize, T1_54_TrainingTokens) {
-  EXPECT_EQ(TrainingTokens(BatchSchedule(), RunLength()), 660602880);
-}
-
-TEST(BatchSize, RecordAIsConstant) {
-  for (const int64_t step : {0, 820, 1640, 1679, 1680, 9999}) {
-    EXPECT_EQ(BatchTokensAt(BatchSchedule(), RunLength(), step), 2048 * 24 * 8) << step;
-  }
-}
-
 TEST(BatchSize, StagesSwitchAtTheirFractions) {
   const BatchSchedule schedule{.stages = {{0.25, 100}, {0.5, 200}, {0.25, 400}}};
   ASSERT_TRUE(Validate(schedule).ok());

@@ -12,8 +12,8 @@
 namespace sched {
 
 struct LearningRateSchedule {
-  double cooldown_fraction = 0.5;  // of the scheduled steps, in [0, 1]; 0 = no cooldown
-  double floor = 0.1;              // where the cooldown line ends, in [0, 1]
+  double cooldown_fraction = 0;  // of the scheduled steps, in [0, 1]; 0 = no cooldown
+  double floor = 0;              // where the cooldown line ends, in [0, 1]
   // The cooldown runs over all steps of the run instead of the scheduled ones, so that the rate
   // still falls in the extension: for comparison only.
   bool cools_in_extension = false;
@@ -41,7 +41,8 @@ absl::Status Validate(const LearningRateSchedule& schedule);
 //   base * w + (1 - w) * floor    else, w = (1 - x) / cooldown_fraction
 //
 // Because x stops at 0.9999, the lowest value reached is a little above the floor (0.10018
-// with the defaults); it holds for every step >= n, past the end too. A cooldown fraction
+// with a floor of 0.1 and a cooldown over half of the steps); it holds for every step >= n, past
+// the end too. A cooldown fraction
 // <= 0.0001 so never cools. With reaches_floor x stops at 1, and the floor is exact from step n
 // on, unless cooldown_fraction is 0. With n == 0 the schedule counts as complete (x at its end) at
 // every step. With stage_ends, base = stage_factors[PartAt]. With cools_from_whole_step and its

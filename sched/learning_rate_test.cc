@@ -5,78 +5,30 @@
 
 #include "gtest/gtest.h"
 #include "sched/run_length.h"
+#include "sched/toy.h"
 
 namespace sched {
 namespace {
 
-double MultiplierA(int64_t step) {
-  return LearningRateMultiplier(LearningRateSchedule(), RunLength(), step);
+double ToyMultiplier(int64_t step) {
+  return LearningRateMultiplier(ToyLearningRate(), ToyRun(), step);
 }
 
 // The reference prints 8 decimals; half a unit of the last one.
 constexpr double kEightDecimals = 5.1e-9;
 
-TEST(LearningRate, T1_40_LearningRate) {
-  EXPECT_EQ(MultiplierA(820), 1);
-  EXPECT_NEAR(MultiplierA(821), 0.99890244, kEightDecimals);
-  EXPECT_NEAR(MultiplierA(1230), 0.55, kEightDecimals);
-  EXPECT_NEAR(MultiplierA(1639), 0.10109756, kEightDecimals);
-  EXPECT_NEAR(MultiplierA(1640), 0.10018, kEightDecimals);
-  EXPECT_NEAR(MultiplierA(1679), 0.10018, kEightDecimals);
-}
-
-TEST(LearningRate, T1_46_EffectiveRatesAtStep0) {
-  EXPECT_EQ(MultiplierA(0) * 0.05, 0.05);       // matrices
-  EXPECT_EQ(MultiplierA(0) * 0.008, 0.008);     // head
-  EXPECT_EQ(MultiplierA(0) * 0.008 * 75, 0.6);  // embeddings
-  EXPECT_EQ(MultiplierA(0) * 0.008 * 5, 0.04);  // scalars
-}
-
-struct Row {
-  int64_t step;
-  double multiplier, muon, embed, scalar;
-};
-
-TEST(LearningRate, TableOfRecordA) {
-  const Row rows[] = {
-      {0, 1, 0.05, 0.6, 0.04},
-      {100, 1, 0.05, 0.6, 0.04},
-      {300, 1, 0.05, 0.6, 0.04},
-      {546, 1, 0.05, 0.6, 0.04},
-      {547, 1, 0.05, 0.6, 0.04},
-      {820, 1, 0.05, 0.6, 0.04},
-      {821, 0.99890244, 0.049945122, 0.5993415, 0.0399561},
-      {1000, 0.80243902, 0.040121951, 0.4814634, 0.0320976},
-      {1093, 0.70036585, 0.035018293, 0.4202195, 0.0280146},
-      {1094, 0.69926829, 0.034963415, 0.4195610, 0.0279707},
-      {1230, 0.55, 0.0275, 0.33, 0.022},
-      {1500, 0.25365854, 0.012682927, 0.1521951, 0.0101463},
-      {1600, 0.14390244, 0.007195122, 0.0863415, 0.0057561},
-      {1639, 0.10109756, 0.005054878, 0.0606585, 0.0040439},
-      {1640, 0.10018, 0.005009, 0.060108, 0.0040072},
-      {1679, 0.10018, 0.005009, 0.060108, 0.0040072},
-  };
-  for (const Row& row : rows) {
-    const double multiplier = MultiplierA(row.step);
-    EXPECT_NEAR(multiplier, row.multiplier, kEightDecimals) << row.step;
-    EXPECT_NEAR(multiplier * 0.05, row.muon, 5.1e-10) << row.step;   // 9 decimals
-    EXPECT_NEAR(multiplier * 0.6, row.embed, 5.1e-8) << row.step;    // 7 decimals
-    EXPECT_NEAR(multiplier * 0.04, row.scalar, 5.1e-8) << row.step;  // 7 decimals
-  }
-}
-
 // The closed form of the cooldown, 0.1 + 1.8 (1 - x), rounds differently in a few places only.
 TEST(LearningRate, CooldownIsALine) {
   for (int64_t step = 820; step < 1640; ++step) {
     const double x = static_cast<double>(step) / 1640;
-    ASSERT_NEAR(MultiplierA(step), 0.1 + 1.8 * (1 - x), 1e-15) << step;
-    ASSERT_LE(MultiplierA(step + 1), MultiplierA(step)) << step;
+    ASSERT_NEAR(ToyMultiplier(step), 0.1 + 1.8 * (1 - x), 1e-15) << step;
+    ASSERT_LE(ToyMultiplier(step + 1), ToyMultiplier(step)) << step;
   }
 }
 
-// Record B divides by its scheduled steps too; the rule before its fix divided by all steps.
+// By the scheduled steps, however many follow.
 TEST(LearningRate, OtherLengths) {
-  const LearningRateSchedule schedule;
+  const LearningRateSchedule schedule = ToyLearningRate();
   const RunLength fixed{.scheduled_steps = 2245, .extension_steps = 40};
   const RunLength unfixed{.scheduled_steps = 2285, .extension_steps = 0};
   constexpr double kSixDecimals = 5.1e-7;
@@ -87,7 +39,7 @@ TEST(LearningRate, OtherLengths) {
   EXPECT_EQ(LearningRateMultiplier(schedule, unfixed, 1142), 1);
   EXPECT_NEAR(LearningRateMultiplier(schedule, unfixed, 1143), 0.999606, kSixDecimals);
   EXPECT_NEAR(LearningRateMultiplier(schedule, unfixed, 2284), 0.100788, kSixDecimals);
-  const LearningRateSchedule shorter{.cooldown_fraction = 0.45};
+  const LearningRateSchedule shorter{.cooldown_fraction = 0.45, .floor = 0.1};
   const RunLength longer{.scheduled_steps = 2275, .extension_steps = 40};
   EXPECT_EQ(LearningRateMultiplier(shorter, longer, 1251), 1);
   EXPECT_LT(LearningRateMultiplier(shorter, longer, 1252), 1);
@@ -98,23 +50,23 @@ TEST(LearningRate, OtherLengths) {
 TEST(LearningRate, S1_CooldownFraction0NeverCools) {
   const LearningRateSchedule schedule{.cooldown_fraction = 0};
   for (const int64_t step : {0, 820, 1639, 1640, 1680, 5000}) {
-    EXPECT_EQ(LearningRateMultiplier(schedule, RunLength(), step), 1) << step;
+    EXPECT_EQ(LearningRateMultiplier(schedule, ToyRun(), step), 1) << step;
   }
 }
 
 TEST(LearningRate, S1_CooldownFraction1CoolsFromTheStart) {
-  const LearningRateSchedule schedule{.cooldown_fraction = 1};
-  EXPECT_EQ(LearningRateMultiplier(schedule, RunLength(), 0), 1);
-  EXPECT_LT(LearningRateMultiplier(schedule, RunLength(), 1), 1);
-  EXPECT_NEAR(LearningRateMultiplier(schedule, RunLength(), 820), 0.55, 1e-15);
+  const LearningRateSchedule schedule{.cooldown_fraction = 1, .floor = 0.1};
+  EXPECT_EQ(LearningRateMultiplier(schedule, ToyRun(), 0), 1);
+  EXPECT_LT(LearningRateMultiplier(schedule, ToyRun(), 1), 1);
+  EXPECT_NEAR(LearningRateMultiplier(schedule, ToyRun(), 820), 0.55, 1e-15);
   // w = 0.0001 where x stops.
-  EXPECT_NEAR(LearningRateMultiplier(schedule, RunLength(), 1640), 0.10009, 1e-15);
+  EXPECT_NEAR(LearningRateMultiplier(schedule, ToyRun(), 1640), 0.10009, 1e-15);
 }
 
 TEST(LearningRate, S1_RunsOf0And1And2Steps) {
   for (const int64_t scheduled : {0, 1, 2}) {
     for (const double fraction : {0.0, 1e-5, 0.5, 1.0}) {
-      const LearningRateSchedule schedule{.cooldown_fraction = fraction};
+      const LearningRateSchedule schedule{.cooldown_fraction = fraction, .floor = 0.1};
       const RunLength run{.scheduled_steps = scheduled, .extension_steps = 0};
       for (int64_t step = 0; step <= 4; ++step) {
         const double multiplier = LearningRateMultiplier(schedule, run, step);
@@ -124,17 +76,18 @@ TEST(LearningRate, S1_RunsOf0And1And2Steps) {
     }
   }
   const RunLength none{.scheduled_steps = 0, .extension_steps = 0};
-  EXPECT_NEAR(LearningRateMultiplier(LearningRateSchedule(), none, 0), 0.10018, 1e-15);
+  EXPECT_NEAR(LearningRateMultiplier(ToyLearningRate(), none, 0), 0.10018, 1e-15);
 }
 
 TEST(LearningRate, S3_PastTheEndStaysAtTheFloor) {
   for (const int64_t step : {int64_t{1680}, int64_t{1681}, int64_t{100000}, int64_t{1} << 62}) {
-    EXPECT_EQ(MultiplierA(step), MultiplierA(1640)) << step;
+    EXPECT_EQ(ToyMultiplier(step), ToyMultiplier(1640)) << step;
   }
 }
 
 TEST(LearningRate, StagesBeginAfterTheirFirstStep) {
-  const LearningRateSchedule schedule{.cooldown_fraction = 0.25, .stage_factors = {1, 3, 2, 5}};
+  const LearningRateSchedule schedule{
+      .cooldown_fraction = 0.25, .floor = 0.1, .stage_factors = {1, 3, 2, 5}};
   const RunLength run{.scheduled_steps = 8, .extension_steps = 2};
   const double expected[] = {1, 1, 1, 3, 3, 2, 2, 2.55};  // the last: 5 / 2 + 0.1 / 2
   for (int64_t step = 0; step < 8; ++step) {
@@ -143,14 +96,15 @@ TEST(LearningRate, StagesBeginAfterTheirFirstStep) {
 }
 
 TEST(LearningRate, ReachesTheFloorExactlyIfToldTo) {
-  const LearningRateSchedule schedule{.stage_factors = {1, 7}, .reaches_floor = true};
+  const LearningRateSchedule schedule{
+      .cooldown_fraction = 0.5, .floor = 0.1, .stage_factors = {1, 7}, .reaches_floor = true};
   for (const int64_t step : {1640, 1641, 1680, 5000}) {
-    EXPECT_EQ(LearningRateMultiplier(schedule, RunLength(), step), 0.1) << step;
+    EXPECT_EQ(LearningRateMultiplier(schedule, ToyRun(), step), 0.1) << step;
   }
   // Up to the last step, where x is far enough from 0.9999, one factor makes no difference.
-  const LearningRateSchedule plain{.reaches_floor = true};
+  const LearningRateSchedule plain{.cooldown_fraction = 0.5, .floor = 0.1, .reaches_floor = true};
   for (int64_t step = 0; step < 1640; ++step) {
-    ASSERT_EQ(LearningRateMultiplier(plain, RunLength(), step), MultiplierA(step)) << step;
+    ASSERT_EQ(LearningRateMultiplier(plain, ToyRun(), step), ToyMultiplier(step)) << step;
   }
   const RunLength none{.scheduled_steps = 0, .extension_steps = 0};
   EXPECT_EQ(LearningRateMultiplier(schedule, none, 0), 0.1);
@@ -160,7 +114,7 @@ TEST(LearningRate, S1_WithoutACooldownTheFloorIsNotReached) {
   const LearningRateSchedule schedule{
       .cooldown_fraction = 0, .stage_factors = {1, 1.5}, .reaches_floor = true};
   for (const int64_t step : {821, 1639, 1640, 1680, 5000}) {
-    EXPECT_EQ(LearningRateMultiplier(schedule, RunLength(), step), 1.5) << step;
+    EXPECT_EQ(LearningRateMultiplier(schedule, ToyRun(), step), 1.5) << step;
   }
 }
 

@@ -10,9 +10,9 @@
 namespace sched {
 
 struct MomentumSchedule {
-  double start = 0.85;
-  double end = 0.95;
-  int64_t warmup_steps = 300;  // at least 1; may be longer than the run
+  double start = 0;
+  double end = 0;
+  int64_t warmup_steps = 1;    // at least 1; may be longer than the run
   int64_t cooldown_steps = 0;  // the last steps of the run, back to `start`; 0: none
 };
 

@@ -21,11 +21,11 @@
 namespace sched {
 
 struct RotaryConfig {
-  int head_dim = 128;       // a multiple of 4, at least 8
-  double base = 1024;       // frequencies go from 1 down to 1 / base
-  double attn_scale = 0.1;  // before any change of the window
+  int head_dim = 0;       // a multiple of 4, at least 8
+  double base = 0;        // frequencies go from 1 down to 1 / base
+  double attn_scale = 0;  // before any change of the window
   // A frequency that turns at least yarn_beta times in the old window keeps its value, one
-  // that turns at most yarn_alpha times is interpolated in full.
+  // that turns at most yarn_alpha times is interpolated in full. 1 and 32 are those of the paper.
   double yarn_alpha = 1;
   double yarn_beta = 32;
 };

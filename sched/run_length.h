@@ -12,10 +12,11 @@
 
 namespace sched {
 
-// Defaults: the record of 2025-09-23 (Muon Custom Sizing), as in all of this folder.
+// Nothing in this folder has a record's numbers as defaults: what has no neutral value begins as
+// one that Validate refuses.
 struct RunLength {
-  int64_t scheduled_steps = 1640;
-  int64_t extension_steps = 40;
+  int64_t scheduled_steps = 0;
+  int64_t extension_steps = 0;
 
   int64_t total() const { return scheduled_steps + extension_steps; }
 };

@@ -1,14 +1,10 @@
 #include "sched/run_length.h"
 
 #include "gtest/gtest.h"
+#include "sched/toy.h"
 
 namespace sched {
 namespace {
-
-TEST(RunLength, RecordA) {
-  EXPECT_EQ(RunLength().total(), 1680);
-  EXPECT_TRUE(Validate(RunLength()).ok());
-}
 
 TEST(RunLength, RefusesNegativeCounts) {
   const absl::Status status = Validate(RunLength{.scheduled_steps = 5, .extension_steps = -1});
@@ -20,19 +16,19 @@ TEST(RunLength, RefusesNegativeCounts) {
 
 TEST(RunLength, RescaledKeepsTheSum) {
   for (int64_t total = 0; total <= 5000; ++total) {
-    const RunLength run = Rescaled(RunLength(), total);
+    const RunLength run = Rescaled(ToyRun(), total);
     EXPECT_TRUE(Validate(run).ok()) << total;
     ASSERT_EQ(run.total(), total);
   }
 }
 
 TEST(RunLength, RescaledKeepsTheProportions) {
-  EXPECT_EQ(Rescaled(RunLength(), 1680).extension_steps, 40);
-  EXPECT_EQ(Rescaled(RunLength(), 840).extension_steps, 20);
-  EXPECT_EQ(Rescaled(RunLength(), 420).scheduled_steps, 410);
-  EXPECT_EQ(Rescaled(RunLength(), 63).extension_steps, 2);  // 1.5, halves up
-  EXPECT_EQ(Rescaled(RunLength(), 20).extension_steps, 0);  // 0.476
-  EXPECT_EQ(Rescaled(RunLength(), 21).extension_steps, 1);  // 0.5, halves up
+  EXPECT_EQ(Rescaled(ToyRun(), 1680).extension_steps, 40);
+  EXPECT_EQ(Rescaled(ToyRun(), 840).extension_steps, 20);
+  EXPECT_EQ(Rescaled(ToyRun(), 420).scheduled_steps, 410);
+  EXPECT_EQ(Rescaled(ToyRun(), 63).extension_steps, 2);  // 1.5, halves up
+  EXPECT_EQ(Rescaled(ToyRun(), 20).extension_steps, 0);  // 0.476
+  EXPECT_EQ(Rescaled(ToyRun(), 21).extension_steps, 1);  // 0.5, halves up
 }
 
 // Products of step counts past 2^63 and past 2^53 stay exact.

@@ -3,49 +3,13 @@
 #include <cmath>
 
 #include "gtest/gtest.h"
+#include "sched/toy.h"
 
 namespace sched {
 namespace {
 
-TEST(Schedules, PlansTheStepsOfRecordA) {
-  const Schedules schedules;
-  ASSERT_TRUE(Validate(schedules).ok());
-  const StepPlan first = PlanStep(schedules, 0);
-  EXPECT_EQ(first.lr_multiplier, 1);
-  EXPECT_EQ(first.windows.long_tokens, 384);
-  EXPECT_EQ(first.windows.short_tokens, 128);
-  EXPECT_EQ(first.momentum, 0.85);
-  EXPECT_EQ(first.batch_tokens, 393216);
-  EXPECT_TRUE(first.validates && first.trains && first.rotary_changes);
-
-  const StepPlan change = PlanStep(schedules, 547);
-  EXPECT_TRUE(change.trains && change.rotary_changes && !change.validates);
-  EXPECT_EQ(change.momentum, 0.95);
-  EXPECT_FALSE(PlanStep(schedules, 548).rotary_changes);
-
-  const StepPlan last = PlanStep(schedules, 1680);
-  EXPECT_TRUE(last.validates && last.rotary_changes && !last.trains);
-  EXPECT_EQ(last.windows.long_tokens, 2560);
-}
-
-TEST(Schedules, TrainsExactlyTheStepsOfTheRun) {
-  const Schedules schedules;
-  int64_t trained = 0;
-  int64_t tokens = 0;
-  int64_t validated = 0;
-  for (int64_t step = 0; step <= 1680; ++step) {
-    const StepPlan plan = PlanStep(schedules, step);
-    trained += plan.trains;
-    validated += plan.validates;
-    if (plan.trains) tokens += plan.batch_tokens;
-  }
-  EXPECT_EQ(trained, 1680);
-  EXPECT_EQ(validated, 15);
-  EXPECT_EQ(tokens, 660602880);  // T1-54
-}
-
 TEST(Schedules, RescalesTheWholeCourse) {
-  const Schedules half = Rescaled(Schedules(), 840);
+  const Schedules half = Rescaled(ToySchedules(), 840);
   EXPECT_EQ(half.run.scheduled_steps, 820);
   EXPECT_EQ(half.momentum.warmup_steps, 150);
   EXPECT_EQ(half.validation.every, 125);
@@ -54,14 +18,14 @@ TEST(Schedules, RescalesTheWholeCourse) {
   EXPECT_EQ(PlanStep(half, 273).windows.long_tokens, 384);
   EXPECT_EQ(PlanStep(half, 274).windows.long_tokens, 896);
 
-  const Schedules same = Rescaled(Schedules(), 1680);
+  const Schedules same = Rescaled(ToySchedules(), 1680);
   EXPECT_EQ(same.run.scheduled_steps, 1640);
   EXPECT_EQ(same.momentum.warmup_steps, 300);
 }
 
 // As modded-nanogpt's program does with num_iterations = 100 and iteration_extension = 10.
 TEST(Schedules, KeepsWhatCountsInSteps) {
-  const Schedules kept = Rescaled(Schedules(), 110, {.extension = 10, .momentum = true});
+  const Schedules kept = Rescaled(ToySchedules(), 110, {.extension = 10, .momentum = true});
   EXPECT_EQ(kept.run.scheduled_steps, 100);
   EXPECT_EQ(kept.run.extension_steps, 10);
   EXPECT_EQ(kept.momentum.warmup_steps, 300);
@@ -70,12 +34,12 @@ TEST(Schedules, KeepsWhatCountsInSteps) {
   EXPECT_EQ(PlanStep(kept, 50).lr_multiplier, 1);
   EXPECT_LT(PlanStep(kept, 51).lr_multiplier, 1);
 
-  const Schedules scaled = Rescaled(Schedules(), 110);
+  const Schedules scaled = Rescaled(ToySchedules(), 110);
   EXPECT_EQ(scaled.run.extension_steps, 3);
   EXPECT_EQ(scaled.momentum.warmup_steps, 20);
   EXPECT_EQ(PlanStep(scaled, 30).momentum, 0.95);
 
-  Schedules cooling;
+  Schedules cooling = ToySchedules();
   cooling.momentum.cooldown_steps = 50;
   EXPECT_EQ(Rescaled(cooling, 840, {.momentum = true}).momentum.cooldown_steps, 50);
   EXPECT_EQ(Rescaled(cooling, 840, {.momentum = true}).run.extension_steps, 20);
@@ -85,7 +49,7 @@ TEST(Schedules, KeepsWhatCountsInSteps) {
 
 TEST(Schedules, S1_EveryShortRunIsFinite) {
   for (int64_t total = 0; total <= 20; ++total) {
-    const Schedules schedules = Rescaled(Schedules(), total);
+    const Schedules schedules = Rescaled(ToySchedules(), total);
     ASSERT_TRUE(Validate(schedules).ok()) << total;
     for (int64_t step = 0; step <= total; ++step) {
       const StepPlan plan = PlanStep(schedules, step);
@@ -100,14 +64,14 @@ TEST(Schedules, S1_EveryShortRunIsFinite) {
 }
 
 TEST(Schedules, S3_PastTheEnd) {
-  const StepPlan past = PlanStep(Schedules(), 2000);
+  const StepPlan past = PlanStep(ToySchedules(), 2000);
   EXPECT_FALSE(past.trains || past.validates || past.rotary_changes);
   EXPECT_NEAR(past.lr_multiplier, 0.10018, 1e-15);
-  EXPECT_EQ(past.windows, PlanStep(Schedules(), 1680).windows);
+  EXPECT_EQ(past.windows, PlanStep(ToySchedules(), 1680).windows);
 }
 
 TEST(Schedules, S4_WarmUpAsLongAsTheRun) {
-  Schedules schedules;
+  Schedules schedules = ToySchedules();
   schedules.momentum.warmup_steps = schedules.run.total();
   for (int64_t step = 0; step <= schedules.run.total(); ++step) {
     ASSERT_TRUE(std::isfinite(PlanStep(schedules, step).momentum)) << step;
@@ -115,7 +79,7 @@ TEST(Schedules, S4_WarmUpAsLongAsTheRun) {
 }
 
 TEST(Schedules, ReportsTheFirstBadPart) {
-  Schedules schedules;
+  Schedules schedules = ToySchedules();
   schedules.batch.stages[0].fraction = 0.5;
   EXPECT_EQ(Validate(schedules).message(),
             "batch schedule: the fractions of its 1 stages sum to 0.5; they must sum to 1");

@@ -4,6 +4,7 @@
 
 #include "gtest/gtest.h"
 #include "sched/run_length.h"
+#include "sched/toy.h"
 
 namespace sched {
 namespace {
@@ -15,7 +16,7 @@ int64_t Last(double fraction, int64_t every, int64_t scheduled) {
 
 TEST(Tying, TheDefaultIsNeverTied) {
   for (const int64_t step : {0, 1, 1000}) {
-    EXPECT_FALSE(IsTied(TyingSchedule(), RunLength(), step)) << step;
+    EXPECT_FALSE(IsTied(TyingSchedule(), ToyRun(), step)) << step;
   }
 }
 

@@ -10,7 +10,7 @@
 namespace sched {
 
 struct ValidationSchedule {
-  int64_t every = 125;  // steps, at least 1
+  int64_t every = 0;  // steps, at least 1
 };
 
 // InvalidArgument for a cadence of less than one step.
@@ -20,7 +20,7 @@ absl::Status Validate(const ValidationSchedule& schedule);
 // sees the parameters after that many updates. False past the end. CHECKs step >= 0.
 bool IsValidationStep(const ValidationSchedule& schedule, const RunLength& run, int64_t step);
 
-// How often a whole run validates: 15 with the defaults, 1 for a run of 0 steps.
+// How often a whole run validates: 15 times with 1680 steps and every = 125, once in 0 steps.
 int64_t ValidationCount(const ValidationSchedule& schedule, const RunLength& run);
 
 }  // namespace sched

@@ -14,14 +14,14 @@ namespace sched {
 
 // Windows are counted in blocks of `block_tokens`; short = long div 2 (3 -> 1, 7 -> 3).
 struct WindowSchedule {
-  int64_t block_tokens = 128;
-  std::vector<int> long_blocks = {3, 7, 11};  // in training, one per part of the run
+  int64_t block_tokens = 0;
+  std::vector<int> long_blocks = {};  // in training, one per part of the run
   // Where parts end, see ValidateEnds; none: they are equal.
   std::vector<double> part_ends = {};
   // At the last validation the rotary table is stretched (YaRN) to final_yarn_blocks, of
   // which the short window is half, and the long window opens to final_long_blocks.
-  int final_yarn_blocks = 13;
-  int final_long_blocks = 20;
+  int final_yarn_blocks = 0;
+  int final_long_blocks = 0;
   // The extension trains at the window of final_yarn_blocks, and the table is stretched when it
   // begins, instead of both waiting for the last validation.
   bool final_in_extension = false;
@@ -57,11 +57,10 @@ absl::Status Validate(const WindowSchedule& schedule);
 Windows WindowsAt(const WindowSchedule& schedule, const RunLength& run, int64_t step);
 
 // All steps in [1, run.total()] whose windows differ from those of the step before, ascending.
-// 547, 1094 and 1680 with the defaults.
 std::vector<int64_t> WindowChanges(const WindowSchedule& schedule, const RunLength& run);
 
 // long_blocks.front(), to which the initial rotary table belongs, then yarn_blocks of steps
-// 0 ... `step`, without repeats: {3, 7} at step 547 with the defaults. A part of a very short
+// 0 ... `step`, without repeats: {3, 7} after one change from 3 to 7. A part of a very short
 // run that holds no step does not appear. {0} of a growing window. CHECKs step >= 0.
 std::vector<int> YarnHistory(const WindowSchedule& schedule, const RunLength& run, int64_t step);
 

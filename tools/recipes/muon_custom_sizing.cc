@@ -86,7 +86,7 @@ sched::Schedules Schedules() {
   schedules.rotary.base = 1024;
   schedules.rotary.attn_scale = 0.1;
   schedules.momentum = {.start = 0.85, .end = 0.95, .warmup_steps = 300};
-  schedules.batch.stages[0] = {.fraction = 1.0, .tokens = 393'216};
+  schedules.batch.stages = {{.fraction = 1.0, .tokens = 393'216}};
   schedules.validation.every = 125;
   return schedules;
 }

@@ -109,7 +109,7 @@ sched::Schedules Schedules() {
   schedules.rotary.base = 1024;
   schedules.rotary.attn_scale = 0.12;
   schedules.momentum = {.start = 0.85, .end = 0.95, .warmup_steps = 300};
-  schedules.batch.stages[0] = {.fraction = 1.0, .tokens = 8 * kSlotTokens};
+  schedules.batch.stages = {{.fraction = 1.0, .tokens = 8 * kSlotTokens}};
   schedules.validation.every = 125;
   return schedules;
 }

@@ -1,60 +1,47 @@
 // The schedules of the mainline after ANVIL (modded-nanogpt, pull request 360) against its tables,
 // and the parts that they are made of.
-#include <cmath>
+#include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "sched/parts.h"
 #include "sched/schedules.h"
+#include "tools/recipes/recipe.h"
 
-namespace sched {
+namespace tools {
 namespace {
+
+using sched::BatchStart;
+using sched::BatchStarts;
+using sched::FirstStepFrom;
+using sched::LastTiedStep;
+using sched::PlanStep;
+using sched::Schedules;
+using sched::StageStarts;
+using sched::StepPlan;
+using sched::TrainingTokens;
+using sched::Validate;
+using sched::WindowChanges;
 
 // The third stage ends in a taper.
 std::vector<int64_t> Starts(int64_t base_steps) {
   return StageStarts({0.2854, 0.3209, 0.3931 - 0.06, 0.06}, base_steps, 2, 52);
 }
 
-Schedules RecordM() {
-  const std::vector<int64_t> starts = Starts(1122);
-  const auto n = static_cast<double>(starts[4]);
-  const auto end = [&](int stage) { return static_cast<double>(starts[stage + 1]) / n; };
-  const auto fraction = [&](int stage) {
-    return static_cast<double>(starts[stage + 1] - starts[stage]) / n;
-  };
-  Schedules schedules;
-  schedules.run = {.scheduled_steps = starts[4], .extension_steps = 20};
-  schedules.learning_rate.cooldown_fraction = 0.8;
-  schedules.learning_rate.floor = 0.3;
-  schedules.learning_rate.stage_factors = {1, 1.52, 1.73, 1.73 * std::sqrt(20.0 / 24)};
-  schedules.learning_rate.stage_ends = {end(0), end(1), end(2)};
-  schedules.learning_rate.cools_from_whole_step = true;
-  schedules.learning_rate.reaches_floor = true;
-  schedules.window.part_ends = {end(0), end(1)};
-  schedules.window.final_in_extension = true;
-  schedules.momentum = {.start = 0.85, .end = 0.93, .warmup_steps = 240, .cooldown_steps = 50};
-  schedules.batch.stages = {{fraction(0), 131'072},
-                            {fraction(1), 262'144},
-                            {fraction(2), 393'216},
-                            {fraction(3), 327'680},
-                            {0, 131'072}};
-  schedules.multi_token = {
-      .parts = 3, .part_ends = {end(0), end(1)}, .farther = {{0.5, 1}, {0.25, 0}}};
-  schedules.tying = {.fraction = 1, .update_every = 2};
-  return schedules;
-}
+Schedules Record() { return FindRecipe("anvil", "full", 50304)->schedules; }
 
-StepPlan PlanM(int64_t step) { return PlanStep(RecordM(), step); }
+StepPlan PlanAt(int64_t step) { return PlanStep(Record(), step); }
 
 // Half a unit of the last printed digit.
 constexpr double kSixDecimals = 5.1e-7;
 
-TEST(RecordM, AN_01_StagesAndSteps) {
+TEST(AnvilSchedules, AN_01_StagesAndSteps) {
   EXPECT_EQ(Starts(1122), (std::vector<int64_t>{0, 320, 681, 1107, 1174}));
   EXPECT_EQ(Starts(1060), (std::vector<int64_t>{0, 303, 643, 1048, 1112}));
-  const Schedules m = RecordM();
+  const Schedules m = Record();
   ASSERT_TRUE(Validate(m).ok()) << Validate(m);
   EXPECT_EQ(m.run.total(), 1194);
   EXPECT_EQ(BatchStarts(m.batch, m.run),
@@ -63,7 +50,7 @@ TEST(RecordM, AN_01_StagesAndSteps) {
   EXPECT_EQ(WindowChanges(m.window, m.run), (std::vector<int64_t>{320, 681, 1174, 1194}));
 }
 
-TEST(RecordM, AN_02_AN_03_TheTable) {
+TEST(AnvilSchedules, AN_02_AN_03_TheTable) {
   const struct {
     int64_t step;
     double multiplier, momentum;
@@ -79,18 +66,18 @@ TEST(RecordM, AN_02_AN_03_TheTable) {
               {1174, 0.30, 0.882},    {1175, 0.30, 0.8804},
               {1193, 0.30, 0.8516}};
   for (const auto& row : rows) {
-    EXPECT_NEAR(PlanM(row.step).lr_multiplier, row.multiplier, kSixDecimals) << row.step;
-    EXPECT_NEAR(PlanM(row.step).momentum, row.momentum, kSixDecimals) << row.step;
+    EXPECT_NEAR(PlanAt(row.step).lr_multiplier, row.multiplier, kSixDecimals) << row.step;
+    EXPECT_NEAR(PlanAt(row.step).momentum, row.momentum, kSixDecimals) << row.step;
   }
 }
 
-TEST(RecordM, AN_02_CooldownAndFloor) {
-  for (int64_t step = 0; step <= 234; ++step) ASSERT_EQ(PlanM(step).lr_multiplier, 1) << step;
-  EXPECT_LT(PlanM(235).lr_multiplier, 1);
+TEST(AnvilSchedules, AN_02_CooldownAndFloor) {
+  for (int64_t step = 0; step <= 234; ++step) ASSERT_EQ(PlanAt(step).lr_multiplier, 1) << step;
+  EXPECT_LT(PlanAt(235).lr_multiplier, 1);
   double largest = 0;
   int64_t at = -1;
   for (int64_t step = 0; step <= 1200; ++step) {
-    const double multiplier = PlanM(step).lr_multiplier;
+    const double multiplier = PlanAt(step).lr_multiplier;
     ASSERT_GE(multiplier, 0.3) << step;
     if (step >= 1174) {
       ASSERT_EQ(multiplier, 0.3) << step;
@@ -102,36 +89,36 @@ TEST(RecordM, AN_02_CooldownAndFloor) {
   EXPECT_NEAR(largest, 1.408383, kSixDecimals);
 }
 
-TEST(RecordM, AN_03_RailBeta) {
-  for (int64_t step = 240; step <= 1144; ++step) ASSERT_EQ(PlanM(step).momentum, 0.93) << step;
+TEST(AnvilSchedules, AN_03_RailBeta) {
+  for (int64_t step = 240; step <= 1144; ++step) ASSERT_EQ(PlanAt(step).momentum, 0.93) << step;
 }
 
-TEST(RecordM, LossWeightsFadeWithinTheirStages) {
-  EXPECT_EQ(PlanM(0).loss_weights, (std::vector<float>{1, 0.5f, 0.25f}));
-  EXPECT_EQ(PlanM(160).loss_weights, (std::vector<float>{1, 0.5f, 0.125f}));
-  EXPECT_EQ(PlanM(319).loss_weight_count, 3);
-  EXPECT_NEAR(PlanM(319).loss_weights[2], 0.25 / 320, 1e-9);
-  EXPECT_EQ(PlanM(320).loss_weights, (std::vector<float>{1, 0.5f, 0}));
-  EXPECT_NEAR(PlanM(500).loss_weights[1], 0.5 * (1 - 180.0 / 361), 1e-7);
-  EXPECT_EQ(PlanM(680).loss_weight_count, 2);
-  EXPECT_EQ(PlanM(681).loss_weight_count, 1);
+TEST(AnvilSchedules, LossWeightsFadeWithinTheirStages) {
+  EXPECT_EQ(PlanAt(0).loss_weights, (std::vector<float>{1, 0.5f, 0.25f}));
+  EXPECT_EQ(PlanAt(160).loss_weights, (std::vector<float>{1, 0.5f, 0.125f}));
+  EXPECT_EQ(PlanAt(319).loss_weight_count, 3);
+  EXPECT_NEAR(PlanAt(319).loss_weights[2], 0.25 / 320, 1e-9);
+  EXPECT_EQ(PlanAt(320).loss_weights, (std::vector<float>{1, 0.5f, 0}));
+  EXPECT_NEAR(PlanAt(500).loss_weights[1], 0.5 * (1 - 180.0 / 361), 1e-7);
+  EXPECT_EQ(PlanAt(680).loss_weight_count, 2);
+  EXPECT_EQ(PlanAt(681).loss_weight_count, 1);
 }
 
-TEST(RecordM, AN_27_SplitStep) {
-  EXPECT_EQ(LastTiedStep(RecordM().tying, RecordM().run), 1175);
+TEST(AnvilSchedules, AN_27_SplitStep) {
+  EXPECT_EQ(LastTiedStep(Record().tying, Record().run), 1175);
   int updates = 0;
   for (int64_t step = 1176; step < 1194; ++step) updates += step % 2;
   EXPECT_EQ(updates, 9);
 }
 
-TEST(RecordM, AN_39_Tokens) {
-  const Schedules m = RecordM();
+TEST(AnvilSchedules, AN_39_Tokens) {
+  const Schedules m = Record();
   EXPECT_EQ(TrainingTokens(m.batch, m.run), 328'663'040);
 }
 
-TEST(RecordM, EveryShortRunIsFinite) {
+TEST(AnvilSchedules, EveryShortRunIsFinite) {
   for (int64_t total = 0; total <= 30; ++total) {
-    const Schedules schedules = Rescaled(RecordM(), total);
+    const Schedules schedules = sched::Rescaled(Record(), total);
     ASSERT_TRUE(Validate(schedules).ok()) << total;
     for (int64_t step = 0; step <= total + 2; ++step) {
       const StepPlan plan = PlanStep(schedules, step);
@@ -146,9 +133,9 @@ TEST(RecordM, EveryShortRunIsFinite) {
 }
 
 // However a run is rescaled, the parts of all schedules start together.
-TEST(RecordM, BatchAndWindowsChangeTogether) {
+TEST(AnvilSchedules, BatchAndWindowsChangeTogether) {
   for (int64_t steps = 1; steps <= 1300; steps += 7) {
-    const Schedules m = Rescaled(RecordM(), steps);
+    const Schedules m = sched::Rescaled(Record(), steps);
     const int64_t second = FirstStepFrom(m.window.part_ends[0], m.run);
     if (second == 0 || second >= m.run.scheduled_steps) continue;
     EXPECT_EQ(PlanStep(m, second - 1).batch_tokens, 131'072) << steps;
@@ -160,9 +147,9 @@ TEST(RecordM, BatchAndWindowsChangeTogether) {
   }
 }
 
-TEST(RecordM, ReportsItsBadParts) {
+TEST(AnvilSchedules, ReportsItsBadParts) {
   const auto message = [](void (*change)(Schedules*)) {
-    Schedules schedules = RecordM();
+    Schedules schedules = Record();
     change(&schedules);
     return std::string(Validate(schedules).message());
   };
@@ -184,4 +171,4 @@ TEST(RecordM, ReportsItsBadParts) {
 }
 
 }  // namespace
-}  // namespace sched
+}  // namespace tools

@@ -5,28 +5,32 @@
 
 #include "gtest/gtest.h"
 #include "sched/schedules.h"
+#include "tools/recipes/recipe.h"
 
-namespace sched {
+namespace tools {
 namespace {
 
-Schedules RecordC() {
-  Schedules schedules;
-  schedules.run = {.scheduled_steps = 1725, .extension_steps = 40};
-  schedules.learning_rate.stage_factors = {1, 1.52, 1.73};
-  schedules.learning_rate.reaches_floor = true;
-  schedules.window.final_in_extension = true;
-  schedules.momentum.cooldown_steps = 50;
-  schedules.batch.stages = {{1.0 / 3, 131'072}, {1.0 / 3, 262'144}, {1.0 / 3, 393'216}};
-  schedules.validation.every = 250;
-  schedules.multi_token = {.parts = 3, .farther = {{0.5, 1}, {0.25, 0}}};
-  schedules.tying = {.fraction = 2.0 / 3, .update_every = 2};
-  return schedules;
-}
+using sched::BatchStart;
+using sched::BatchStarts;
+using sched::LastTiedStep;
+using sched::LossWeightsAt;
+using sched::MaxWeights;
+using sched::PlanStep;
+using sched::Rotary;
+using sched::RotaryAt;
+using sched::Schedules;
+using sched::StepPlan;
+using sched::TrainingTokens;
+using sched::Validate;
+using sched::WindowChanges;
+using sched::Windows;
 
-StepPlan PlanC(int64_t step) { return PlanStep(RecordC(), step); }
+Schedules Record() { return FindRecipe("unified_optimizers", "full", 50304)->schedules; }
+
+StepPlan PlanAt(int64_t step) { return PlanStep(Record(), step); }
 
 // Whether Adam is due, as the optimizer decides it.
-bool AdamStep(int64_t step) { return (step + 1) % RecordC().tying.update_every == 0; }
+bool AdamStep(int64_t step) { return (step + 1) % Record().tying.update_every == 0; }
 
 // Half a unit of the last printed digit.
 constexpr double kSixDecimals = 5.1e-7;
@@ -40,7 +44,7 @@ struct Row {
   bool adam, tied;
 };
 
-TEST(RecordC, UO_24_UO_25_UO_26_UO_28_TheWholeTable) {
+TEST(UnifiedSchedules, UO_24_UO_25_UO_26_UO_28_TheWholeTable) {
   const Row rows[] = {
       {0, 131072, 1, 3, 1, 0.85, {1, 0.5, 0.25}, false, true},
       {1, 131072, 1, 3, 1, 0.850333, {1, 0.5, 0.249565}, true, true},
@@ -64,9 +68,9 @@ TEST(RecordC, UO_24_UO_25_UO_26_UO_28_TheWholeTable) {
       {1725, 393216, 6, 13, 0.1, 0.930, {1}, true, false},
       {1764, 393216, 6, 13, 0.1, 0.852, {1}, false, false},
   };
-  ASSERT_TRUE(Validate(RecordC()).ok()) << Validate(RecordC());
+  ASSERT_TRUE(Validate(Record()).ok()) << Validate(Record());
   for (const Row& row : rows) {
-    const StepPlan plan = PlanC(row.step);
+    const StepPlan plan = PlanAt(row.step);
     EXPECT_EQ(plan.batch_tokens, row.batch) << row.step;
     EXPECT_EQ(plan.windows.short_tokens, 128 * row.short_blocks) << row.step;
     EXPECT_EQ(plan.windows.long_tokens, 128 * row.long_blocks) << row.step;
@@ -84,59 +88,60 @@ TEST(RecordC, UO_24_UO_25_UO_26_UO_28_TheWholeTable) {
   }
 }
 
-TEST(RecordC, UO_24_LearningRate) {
-  for (int64_t step = 0; step <= 575; ++step) ASSERT_EQ(PlanC(step).lr_multiplier, 1) << step;
-  for (int64_t step = 576; step <= 862; ++step) ASSERT_EQ(PlanC(step).lr_multiplier, 1.52) << step;
+TEST(UnifiedSchedules, UO_24_LearningRate) {
+  for (int64_t step = 0; step <= 575; ++step) ASSERT_EQ(PlanAt(step).lr_multiplier, 1) << step;
+  for (int64_t step = 576; step <= 862; ++step) ASSERT_EQ(PlanAt(step).lr_multiplier, 1.52) << step;
   // The closed form of the line, 0.1 + 2 (base - 0.1) (1 - x), to a few units in the last place.
   for (int64_t step = 863; step <= 1725; ++step) {
     const double base = step <= 1150 ? 1.52 : 1.73;
-    ASSERT_NEAR(PlanC(step).lr_multiplier, 0.1 + 2 * (base - 0.1) * (1 - step / 1725.0), 1e-14)
+    ASSERT_NEAR(PlanAt(step).lr_multiplier, 0.1 + 2 * (base - 0.1) * (1 - step / 1725.0), 1e-14)
         << step;
   }
   for (int64_t step = 1725; step <= 1800; ++step) {
-    ASSERT_EQ(PlanC(step).lr_multiplier, 0.1) << step;
+    ASSERT_EQ(PlanAt(step).lr_multiplier, 0.1) << step;
   }
 }
 
-TEST(RecordC, UO_25_Momentum) {
-  EXPECT_EQ(PlanC(0).momentum, 0.85);
-  EXPECT_NEAR(PlanC(150).momentum, 0.90, 1e-15);
-  for (int64_t step = 300; step <= 1715; ++step) ASSERT_EQ(PlanC(step).momentum, 0.95) << step;
-  EXPECT_NEAR(PlanC(1716).momentum, 0.948, 1e-15);
-  EXPECT_NEAR(PlanC(1725).momentum, 0.93, 1e-15);
-  EXPECT_NEAR(PlanC(1764).momentum, 0.852, 1e-15);
+TEST(UnifiedSchedules, UO_25_Momentum) {
+  EXPECT_EQ(PlanAt(0).momentum, 0.85);
+  EXPECT_NEAR(PlanAt(150).momentum, 0.90, 1e-15);
+  for (int64_t step = 300; step <= 1715; ++step) ASSERT_EQ(PlanAt(step).momentum, 0.95) << step;
+  EXPECT_NEAR(PlanAt(1716).momentum, 0.948, 1e-15);
+  EXPECT_NEAR(PlanAt(1725).momentum, 0.93, 1e-15);
+  EXPECT_NEAR(PlanAt(1764).momentum, 0.852, 1e-15);
 }
 
-TEST(RecordC, UO_26_LossWeights) {
-  const Schedules c = RecordC();
-  EXPECT_EQ(MaxWeights(c.multi_token), 3);
+TEST(UnifiedSchedules, UO_26_LossWeights) {
+  const Schedules record = Record();
+  EXPECT_EQ(MaxWeights(record.multi_token), 3);
   for (int64_t step = 0; step <= 1765; ++step) {
     const double x = static_cast<double>(step) / 1725;
     const std::vector<double> weights = step < 575 ? std::vector<double>{1, 0.5, 0.25 * (1 - 3 * x)}
                                         : step < 1150 ? std::vector<double>{1, 0.5 * (2 - 3 * x)}
                                                       : std::vector<double>{1};
-    ASSERT_EQ(LossWeightsAt(c.multi_token, c.run, step), weights) << step;
+    ASSERT_EQ(LossWeightsAt(record.multi_token, record.run, step), weights) << step;
   }
-  EXPECT_EQ(PlanC(1149).loss_weight_count, 2);
-  EXPECT_NEAR(PlanC(1149).loss_weights[1], 0.000870, kSixDecimals);
-  EXPECT_EQ(PlanC(1150).loss_weight_count, 1);
-  EXPECT_EQ(PlanC(1150).loss_weights, (std::vector<float>{1, 0, 0}));
+  EXPECT_EQ(PlanAt(1149).loss_weight_count, 2);
+  EXPECT_NEAR(PlanAt(1149).loss_weights[1], 0.000870, kSixDecimals);
+  EXPECT_EQ(PlanAt(1150).loss_weight_count, 1);
+  EXPECT_EQ(PlanAt(1150).loss_weights, (std::vector<float>{1, 0, 0}));
 }
 
-TEST(RecordC, WindowsChangeWithTheBatch) {
-  const Schedules c = RecordC();
-  EXPECT_EQ(WindowChanges(c.window, c.run), (std::vector<int64_t>{575, 1150, 1725, 1765}));
-  EXPECT_EQ(BatchStarts(c.batch, c.run),
+TEST(UnifiedSchedules, WindowsChangeWithTheBatch) {
+  const Schedules record = Record();
+  EXPECT_EQ(WindowChanges(record.window, record.run),
+            (std::vector<int64_t>{575, 1150, 1725, 1765}));
+  EXPECT_EQ(BatchStarts(record.batch, record.run),
             (std::vector<BatchStart>{{0, 131072}, {575, 262144}, {1150, 393216}}));
-  EXPECT_EQ(PlanC(1765).windows,
+  EXPECT_EQ(PlanAt(1765).windows,
             (Windows{.short_tokens = 768, .long_tokens = 2560, .yarn_blocks = 13}));
 }
 
-TEST(RecordC, UO_16_AttentionScale) {
-  const Schedules c = RecordC();
+TEST(UnifiedSchedules, UO_16_AttentionScale) {
+  const Schedules record = Record();
   std::vector<int64_t> changes;
   for (int64_t step = 0; step <= 1765; ++step) {
-    if (PlanC(step).rotary_changes) changes.push_back(step);
+    if (PlanAt(step).rotary_changes) changes.push_back(step);
   }
   EXPECT_EQ(changes, (std::vector<int64_t>{0, 575, 1150, 1725}));
   const struct {
@@ -148,14 +153,15 @@ TEST(RecordC, UO_16_AttentionScale) {
               {1725, 1765, 0.131777988}};
   for (const auto& row : rows) {
     for (const int64_t step : {row.from, row.to}) {
-      EXPECT_NEAR(RotaryAt(c.rotary, c.window, c.run, step).attn_scale, row.attn_scale, 5.1e-10)
+      EXPECT_NEAR(RotaryAt(record.rotary, record.window, record.run, step).attn_scale,
+                  row.attn_scale, 5.1e-10)
           << step;
     }
   }
 }
 
-TEST(RecordC, UO_17_Frequencies) {
-  const Schedules c = RecordC();
+TEST(UnifiedSchedules, UO_17_Frequencies) {
+  const Schedules record = Record();
   // To the fp32 of the recurrence, which rounds a few times.
   constexpr double kRelative = 1e-6;
   const int columns[] = {0, 4, 8, 16, 24, 31};
@@ -170,12 +176,13 @@ TEST(RecordC, UO_17_Frequencies) {
       {1725, {1, 0.356010507, 0.0736302051, 0.00676914398, 0.00107801076, 0.000225360577}, 7},
   };
   for (const auto& row : rows) {
-    const Rotary now = RotaryAt(c.rotary, c.window, c.run, row.step);
+    const Rotary now = RotaryAt(record.rotary, record.window, record.run, row.step);
     for (int k = 0; k < 6; ++k) {
       EXPECT_NEAR(now.frequencies[columns[k]], row.frequencies[k], kRelative * row.frequencies[k])
           << row.step << " " << columns[k];
     }
-    const Rotary before = RotaryAt(c.rotary, c.window, c.run, row.step == 0 ? 0 : row.step - 1);
+    const Rotary before =
+        RotaryAt(record.rotary, record.window, record.run, row.step == 0 ? 0 : row.step - 1);
     int kept = 0;
     for (int k = 0; k < 32; ++k) {
       const double old = before.frequencies[k];
@@ -185,12 +192,12 @@ TEST(RecordC, UO_17_Frequencies) {
   }
 }
 
-TEST(RecordC, UO_27_AdamSteps) {
+TEST(UnifiedSchedules, UO_27_AdamSteps) {
   int64_t trained = 0;
   int64_t adam = 0;
   int64_t last_adam = -1;
   for (int64_t step = 0; step <= 1800; ++step) {
-    if (!PlanC(step).trains) continue;
+    if (!PlanAt(step).trains) continue;
     ++trained;
     if (!AdamStep(step)) continue;
     ++adam;
@@ -201,25 +208,25 @@ TEST(RecordC, UO_27_AdamSteps) {
   EXPECT_EQ(last_adam, 1763);  // the gradient of step 1764 goes nowhere
 }
 
-TEST(RecordC, UO_28_Untying) {
-  EXPECT_EQ(LastTiedStep(RecordC().tying, RecordC().run), 1151);
+TEST(UnifiedSchedules, UO_28_Untying) {
+  EXPECT_EQ(LastTiedStep(Record().tying, Record().run), 1151);
   int64_t head_updates = 0;
   int64_t step = 0;
-  for (; PlanC(step).tied; ++step) head_updates += AdamStep(step);
+  for (; PlanAt(step).tied; ++step) head_updates += AdamStep(step);
   EXPECT_EQ(step, 1152);
   EXPECT_EQ(head_updates, 576);
   while (!AdamStep(step)) ++step;
   EXPECT_EQ(step, 1153);
-  for (; step <= 1765; ++step) ASSERT_FALSE(PlanC(step).tied) << step;
+  for (; step <= 1765; ++step) ASSERT_FALSE(PlanAt(step).tied) << step;
 }
 
-TEST(RecordC, UO_43_TokensAndValidations) {
-  const Schedules c = RecordC();
-  EXPECT_EQ(TrainingTokens(c.batch, c.run), 467'927'040);
+TEST(UnifiedSchedules, UO_43_TokensAndValidations) {
+  const Schedules record = Record();
+  EXPECT_EQ(TrainingTokens(record.batch, record.run), 467'927'040);
   int64_t tokens = 0;
   std::vector<int64_t> validations;
   for (int64_t step = 0; step <= 1765; ++step) {
-    const StepPlan plan = PlanC(step);
+    const StepPlan plan = PlanAt(step);
     if (plan.trains) tokens += plan.batch_tokens;
     if (plan.validates) validations.push_back(step);
   }
@@ -227,8 +234,8 @@ TEST(RecordC, UO_43_TokensAndValidations) {
   EXPECT_EQ(validations, (std::vector<int64_t>{0, 250, 500, 750, 1000, 1250, 1500, 1750, 1765}));
 }
 
-TEST(RecordC, RescalesTheWholeCourse) {
-  const Schedules fifth = Rescaled(RecordC(), 353);
+TEST(UnifiedSchedules, RescalesTheWholeCourse) {
+  const Schedules fifth = sched::Rescaled(Record(), 353);
   EXPECT_EQ(fifth.run.scheduled_steps, 345);
   EXPECT_EQ(fifth.run.extension_steps, 8);
   EXPECT_EQ(fifth.momentum.warmup_steps, 60);
@@ -244,14 +251,14 @@ TEST(RecordC, RescalesTheWholeCourse) {
   EXPECT_EQ(PlanStep(fifth, 230).loss_weight_count, 1);
   EXPECT_TRUE(PlanStep(fifth, 231).tied);  // 230, made odd
   EXPECT_FALSE(PlanStep(fifth, 232).tied);
-  const Schedules same = Rescaled(RecordC(), 1765);
+  const Schedules same = sched::Rescaled(Record(), 1765);
   EXPECT_EQ(same.run.scheduled_steps, 1725);
   EXPECT_EQ(same.momentum.cooldown_steps, 50);
 }
 
-TEST(RecordC, S1_EveryShortRunIsFinite) {
+TEST(UnifiedSchedules, S1_EveryShortRunIsFinite) {
   for (int64_t total = 0; total <= 20; ++total) {
-    const Schedules schedules = Rescaled(RecordC(), total);
+    const Schedules schedules = sched::Rescaled(Record(), total);
     ASSERT_TRUE(Validate(schedules).ok()) << total;
     float third = 1;
     for (int64_t step = 0; step <= total + 2; ++step) {
@@ -270,8 +277,8 @@ TEST(RecordC, S1_EveryShortRunIsFinite) {
 }
 
 // What the earlier records do not use.
-TEST(RecordC, TheDefaultsAreTheNextTokenUntied) {
-  const Schedules a;
+TEST(UnifiedSchedules, AnEarlierRecordHasTheNextTokenUntied) {
+  const Schedules a = FindRecipe("muon_custom_sizing", "full", 50304)->schedules;
   for (const int64_t step : {0, 1, 820, 1640, 1680}) {
     const StepPlan plan = PlanStep(a, step);
     EXPECT_EQ(plan.loss_weights, std::vector<float>{1}) << step;
@@ -280,8 +287,8 @@ TEST(RecordC, TheDefaultsAreTheNextTokenUntied) {
   }
 }
 
-TEST(RecordC, ReportsItsBadParts) {
-  Schedules schedules = RecordC();
+TEST(UnifiedSchedules, ReportsItsBadParts) {
+  Schedules schedules = Record();
   schedules.tying.fraction = 2;
   EXPECT_EQ(Validate(schedules).message(), "tying schedule: fraction 2 is outside [0, 1]");
   schedules.multi_token.parts = 0;
@@ -292,9 +299,9 @@ TEST(RecordC, ReportsItsBadParts) {
 }
 
 // However a run is rescaled, a larger batch comes with the larger windows.
-TEST(RecordC, BatchAndWindowsChangeTogether) {
+TEST(UnifiedSchedules, BatchAndWindowsChangeTogether) {
   for (int64_t steps = 1; steps <= 2000; ++steps) {
-    const Schedules schedules = Rescaled(RecordC(), steps);
+    const Schedules schedules = sched::Rescaled(Record(), steps);
     std::vector<int64_t> batches;
     for (const BatchStart& start : BatchStarts(schedules.batch, schedules.run)) {
       if (start.first_step > 0) batches.push_back(start.first_step);
@@ -308,4 +315,4 @@ TEST(RecordC, BatchAndWindowsChangeTogether) {
 }
 
 }  // namespace
-}  // namespace sched
+}  // namespace tools

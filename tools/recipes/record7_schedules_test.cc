@@ -4,36 +4,41 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "gtest/gtest.h"
 #include "sched/schedules.h"
+#include "tools/recipes/recipe.h"
 
-namespace sched {
+namespace tools {
 namespace {
+
+using sched::InitialRotary;
+using sched::PlanStep;
+using sched::Rotary;
+using sched::RotaryAt;
+using sched::Schedules;
+using sched::StepPlan;
+using sched::TrainingTokens;
+using sched::Validate;
+using sched::ValidationCount;
+using sched::WindowChanges;
+using sched::Windows;
+using sched::WindowsAt;
+using sched::YarnHistory;
 
 constexpr int64_t kSteps = 6450;
 
-Schedules Record7() {
-  Schedules schedules;
-  schedules.run = {.scheduled_steps = kSteps, .extension_steps = 0};
-  schedules.learning_rate = {.cooldown_fraction = 0.6, .floor = 0, .reaches_floor = true};
-  schedules.window = {.block_tokens = 128, .grow_to_tokens = 1728};
-  schedules.rotary = {.head_dim = 128, .base = 1024, .attn_scale = 0.12};
-  schedules.batch.stages[0].tokens = 524'288;
-  schedules.validation.every = 125;
-  return schedules;
-}
+Schedules Record() { return FindRecipe("record7", "full", 50304)->schedules; }
 
-StepPlan Plan7(int64_t step) { return PlanStep(Record7(), step); }
-Windows Windows7(int64_t step) { return WindowsAt(Record7().window, Record7().run, step); }
-int64_t LongBlocks(int64_t step) { return Windows7(step).long_tokens / 128; }
+StepPlan PlanAt(int64_t step) { return PlanStep(Record(), step); }
+Windows WindowsOf(int64_t step) { return WindowsAt(Record().window, Record().run, step); }
+int64_t LongBlocks(int64_t step) { return WindowsOf(step).long_tokens / 128; }
 
 // The table prints eight digits: half a unit of the last one.
 void ExpectEightDigits(double value, double printed, int64_t step) {
   EXPECT_NEAR(value, printed, printed * 5.1e-8) << step;
 }
 
-TEST(Record7, T2_33_T2_34_T2_35_TheWholeTable) {
+TEST(Record7Schedules, T2_33_T2_34_T2_35_TheWholeTable) {
   const struct {
     int64_t step;
     double multiplier, muon, head, embed, scalars, momentum;
@@ -54,9 +59,9 @@ TEST(Record7, T2_33_T2_34_T2_35_TheWholeTable) {
       {6400, 0.012919897, 0.00032299742, 4.0374677e-05, 0.0038759690, 0.00019379845, 0.95, 14},
       {6449, 0.00025839793, 6.4599483e-06, 8.0749354e-07, 7.7519380e-05, 3.8759690e-06, 0.95, 14},
   };
-  ASSERT_TRUE(Validate(Record7()).ok()) << Validate(Record7());
+  ASSERT_TRUE(Validate(Record()).ok()) << Validate(Record());
   for (const auto& row : rows) {
-    const StepPlan plan = Plan7(row.step);
+    const StepPlan plan = PlanAt(row.step);
     ExpectEightDigits(plan.lr_multiplier, row.multiplier, row.step);
     ExpectEightDigits(0.025 * plan.lr_multiplier, row.muon, row.step);
     ExpectEightDigits(plan.lr_multiplier / 320, row.head, row.step);
@@ -70,14 +75,14 @@ TEST(Record7, T2_33_T2_34_T2_35_TheWholeTable) {
   }
 }
 
-TEST(Record7, T2_33_LearningRate) {
-  for (int64_t step = 0; step <= 2580; ++step) ASSERT_EQ(Plan7(step).lr_multiplier, 1) << step;
-  ExpectEightDigits(Plan7(2581).lr_multiplier, 0.99974160, 2581);
-  EXPECT_NEAR(Plan7(4515).lr_multiplier, 0.5, 1e-15);
-  ExpectEightDigits(Plan7(6449).lr_multiplier, 0.00025839793, 6449);
+TEST(Record7Schedules, T2_33_LearningRate) {
+  for (int64_t step = 0; step <= 2580; ++step) ASSERT_EQ(PlanAt(step).lr_multiplier, 1) << step;
+  ExpectEightDigits(PlanAt(2581).lr_multiplier, 0.99974160, 2581);
+  EXPECT_NEAR(PlanAt(4515).lr_multiplier, 0.5, 1e-15);
+  ExpectEightDigits(PlanAt(6449).lr_multiplier, 0.00025839793, 6449);
   double sum = 0, attention = 1, mlp = 1;
   for (int64_t step = 0; step < kSteps; ++step) {
-    const double multiplier = Plan7(step).lr_multiplier;
+    const double multiplier = PlanAt(step).lr_multiplier;
     if (step > 2580) {
       ASSERT_NEAR(multiplier, (kSteps - step) / (0.6 * kSteps), 1e-15) << step;
     }
@@ -89,14 +94,14 @@ TEST(Record7, T2_33_LearningRate) {
   // What is left of a weight that only decays.
   EXPECT_NEAR(attention, 0.32336, 5.1e-6);
   EXPECT_NEAR(mlp, 0.10453, 5.1e-6);
-  EXPECT_EQ(Plan7(kSteps).lr_multiplier, 0);
+  EXPECT_EQ(PlanAt(kSteps).lr_multiplier, 0);
 }
 
-TEST(Record7, T2_34_Momentum) {
-  EXPECT_EQ(Plan7(0).momentum, 0.85);
-  EXPECT_NEAR(Plan7(150).momentum, 0.90, 1e-15);
-  EXPECT_NEAR(Plan7(299).momentum, 0.9496667, 5.1e-8);
-  for (int64_t step = 300; step <= kSteps; ++step) ASSERT_EQ(Plan7(step).momentum, 0.95) << step;
+TEST(Record7Schedules, T2_34_Momentum) {
+  EXPECT_EQ(PlanAt(0).momentum, 0.85);
+  EXPECT_NEAR(PlanAt(150).momentum, 0.90, 1e-15);
+  EXPECT_NEAR(PlanAt(299).momentum, 0.9496667, 5.1e-8);
+  for (int64_t step = 300; step <= kSteps; ++step) ASSERT_EQ(PlanAt(step).momentum, 0.95) << step;
 }
 
 const std::vector<int64_t>& SwitchSteps() {
@@ -105,41 +110,41 @@ const std::vector<int64_t>& SwitchSteps() {
   return *steps;
 }
 
-TEST(Record7, T2_35_Window) {
-  EXPECT_EQ(WindowChanges(Record7().window, Record7().run), SwitchSteps());
+TEST(Record7Schedules, T2_35_Window) {
+  EXPECT_EQ(WindowChanges(Record().window, Record().run), SwitchSteps());
   EXPECT_EQ(LongBlocks(477), 1);
   EXPECT_EQ(LongBlocks(478), 2);
   EXPECT_EQ(LongBlocks(4300), 9);
   EXPECT_EQ(LongBlocks(4301), 10);
   EXPECT_EQ(LongBlocks(6449), 14);
-  EXPECT_EQ(Windows7(6450).long_tokens, 1792);
-  EXPECT_EQ(Windows7(9999), Windows7(6450));
+  EXPECT_EQ(WindowsOf(6450).long_tokens, 1792);
+  EXPECT_EQ(WindowsOf(9999), WindowsOf(6450));
   // The definition, in integers: the least W >= 1 with 128 W >= 1728 s / 6450.
   for (int64_t step = 0; step <= kSteps; ++step) {
     int64_t blocks = 1;
     while (128 * blocks * kSteps < 1728 * step) ++blocks;
-    ASSERT_EQ(Windows7(step).long_tokens, 128 * blocks) << step;
-    ASSERT_EQ(Windows7(step).short_tokens, 128 * (blocks / 2)) << step;
+    ASSERT_EQ(WindowsOf(step).long_tokens, 128 * blocks) << step;
+    ASSERT_EQ(WindowsOf(step).short_tokens, 128 * (blocks / 2)) << step;
   }
 }
 
 // Where the training steps of each window begin, and its short window, as the table has them.
-TEST(Record7, T2_35_ShortWindow) {
+TEST(Record7Schedules, T2_35_ShortWindow) {
   const int64_t short_blocks[] = {0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7};
   int64_t first = 0;
   for (int64_t blocks = 1; blocks <= 14; ++blocks) {
     const int64_t end = blocks < 14 ? SwitchSteps()[blocks - 1] : kSteps + 1;
     for (const int64_t step : {first, end - 1}) {
       EXPECT_EQ(LongBlocks(step), blocks) << step;
-      EXPECT_EQ(Windows7(step).short_tokens, 128 * short_blocks[blocks - 1]) << step;
+      EXPECT_EQ(WindowsOf(step).short_tokens, 128 * short_blocks[blocks - 1]) << step;
     }
     first = end;
   }
 }
 
 // Nothing is stretched as the window grows.
-TEST(Record7, RotaryTableStays) {
-  const Schedules schedules = Record7();
+TEST(Record7Schedules, RotaryTableStays) {
+  const Schedules schedules = Record();
   const Rotary initial = InitialRotary(schedules.rotary);
   EXPECT_EQ(initial.attn_scale, 0.12);
   for (const int64_t step : {0, 477, 478, 4301, 6449, 6450}) {
@@ -147,13 +152,13 @@ TEST(Record7, RotaryTableStays) {
     EXPECT_EQ(YarnHistory(schedules.window, schedules.run, step), std::vector<int>{0}) << step;
   }
   for (int64_t step = 0; step <= kSteps; ++step) {
-    ASSERT_EQ(Plan7(step).rotary_changes, step == 0) << step;
+    ASSERT_EQ(PlanAt(step).rotary_changes, step == 0) << step;
   }
 }
 
 // 32 frequencies and 32 zeros. The record takes the power of fp32 exponents: up to four ulps.
-TEST(Record7, RotaryFrequencies) {
-  const Rotary initial = InitialRotary(Record7().rotary);
+TEST(Record7Schedules, RotaryFrequencies) {
+  const Rotary initial = InitialRotary(Record().rotary);
   ASSERT_EQ(initial.frequencies.size(), 64u);
   const struct {
     int p;
@@ -170,24 +175,24 @@ TEST(Record7, RotaryFrequencies) {
   for (int p = 32; p < 64; ++p) EXPECT_EQ(initial.frequencies[p], 0) << p;
 }
 
-TEST(Record7, T2_40_Validates53Times) {
-  const Schedules schedules = Record7();
+TEST(Record7Schedules, T2_40_Validates53Times) {
+  const Schedules schedules = Record();
   EXPECT_EQ(ValidationCount(schedules.validation, schedules.run), 53);
   int64_t count = 0;
   for (int64_t step = 0; step <= kSteps; ++step) {
-    const bool validates = Plan7(step).validates;
+    const bool validates = PlanAt(step).validates;
     EXPECT_EQ(validates, step % 125 == 0 || step == kSteps) << step;
     count += validates ? 1 : 0;
   }
   EXPECT_EQ(count, 53);
-  EXPECT_FALSE(Plan7(kSteps).trains);
+  EXPECT_FALSE(PlanAt(kSteps).trains);
   EXPECT_EQ(TrainingTokens(schedules.batch, schedules.run), 3'381'657'600);
 }
 
 // A shorter run has the same course; windows that no step has do not appear.
-TEST(Record7, ShortRuns) {
+TEST(Record7Schedules, ShortRuns) {
   for (const int64_t total : {0, 1, 2, 5, 13, 14, 100, 645}) {
-    const Schedules schedules = Rescaled(Record7(), total);
+    const Schedules schedules = sched::Rescaled(Record(), total);
     ASSERT_EQ(schedules.run.total(), total);
     std::vector<int64_t> changes;
     for (int64_t step = 1; step <= total; ++step) {
@@ -201,35 +206,5 @@ TEST(Record7, ShortRuns) {
   }
 }
 
-// Against the definition, also where the quotient by the block is rounded.
-TEST(Record7, AnyBlock) {
-  for (const int64_t block : {1, 7, 48, 49, 100, 128}) {
-    for (const int64_t steps : {1, 3, 10, 245, 1000}) {
-      const WindowSchedule schedule{.block_tokens = block, .grow_to_tokens = 1000};
-      const RunLength run{.scheduled_steps = steps, .extension_steps = 2};
-      for (int64_t step = 0; step <= steps + 3; ++step) {
-        const double least = 1000.0 * (std::min(step, steps) / static_cast<double>(steps));
-        int64_t window = block;
-        while (static_cast<double>(window) < least) window += block;
-        ASSERT_EQ(WindowsAt(schedule, run, step).long_tokens, window) << block << " " << step;
-        ASSERT_EQ(WindowsAt(schedule, run, step).short_tokens, window / block / 2 * block);
-      }
-    }
-  }
-}
-
-TEST(Record7, RefusesWindows) {
-  const auto refused = [](const WindowSchedule& schedule, const char* part) {
-    const absl::Status status = Validate(schedule);
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_TRUE(absl::StrContains(status.message(), part)) << status;
-  };
-  refused({.grow_to_tokens = -1}, "grow_to_tokens is -1");
-  refused({.grow_to_tokens = int64_t{1} << 31}, "grow_to_tokens is 2147483648");
-  refused({.block_tokens = 0, .grow_to_tokens = 1728}, "block_tokens is 0");
-  refused({.final_in_extension = true, .grow_to_tokens = 1728}, "final_in_extension");
-  EXPECT_TRUE(Validate(WindowSchedule{.long_blocks = {}, .grow_to_tokens = 1}).ok());
-}
-
 }  // namespace
-}  // namespace sched
+}  // namespace tools

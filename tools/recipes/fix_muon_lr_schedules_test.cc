@@ -5,23 +5,28 @@
 
 #include "gtest/gtest.h"
 #include "sched/schedules.h"
+#include "tools/recipes/recipe.h"
 
-namespace sched {
+namespace tools {
 namespace {
 
-Schedules RecordB() {
-  Schedules schedules;
-  schedules.run = {.scheduled_steps = 2245, .extension_steps = 40};
-  schedules.window.final_in_extension = true;
-  schedules.momentum.cooldown_steps = 50;
-  schedules.batch.stages[0].tokens = 262'144;
-  schedules.validation.every = 250;
-  return schedules;
-}
+using sched::PlanStep;
+using sched::RotaryAt;
+using sched::Schedules;
+using sched::StepPlan;
+using sched::TrainingTokens;
+using sched::UseLegacyExtension;
+using sched::Validate;
+using sched::ValidationCount;
+using sched::WindowChanges;
+using sched::Windows;
+using sched::YarnHistory;
+
+Schedules Record() { return FindRecipe("fix_muon_lr", "full", 50304)->schedules; }
 
 // The schedules as they would have been with the rule before the fix.
 Schedules Unfixed() {
-  Schedules schedules = RecordB();
+  Schedules schedules = Record();
   UseLegacyExtension(&schedules);
   return schedules;
 }
@@ -41,7 +46,7 @@ struct Row {
   double momentum;
 };
 
-TEST(RecordB, TheWholeTable) {
+TEST(FixMuonLRSchedules, TheWholeTable) {
   const Row rows[] = {
       {0, 1, 0.03, 0.06, 0.6, 1, 3, 0.85},
       {1, 1, 0.03, 0.06, 0.6, 1, 3, 0.850333},
@@ -64,7 +69,7 @@ TEST(RecordB, TheWholeTable) {
       {2284, 0.10018, 0.0030054, 0.0060108, 0.060108, 6, 13, 0.852},
   };
   for (const Row& row : rows) {
-    const StepPlan plan = PlanStep(RecordB(), row.step);
+    const StepPlan plan = PlanStep(Record(), row.step);
     EXPECT_NEAR(plan.lr_multiplier, row.multiplier, kEightDecimals) << row.step;
     EXPECT_NEAR(plan.lr_multiplier * 0.03, row.matrices, 5.1e-10) << row.step;
     EXPECT_NEAR(plan.lr_multiplier * 0.06, row.c_fc, 5.1e-10) << row.step;
@@ -76,18 +81,18 @@ TEST(RecordB, TheWholeTable) {
   }
 }
 
-TEST(RecordB, T1_41_LearningRate) {
-  EXPECT_EQ(Multiplier(RecordB(), 1122), 1);
-  EXPECT_NEAR(Multiplier(RecordB(), 1123), 0.99959911, kEightDecimals);
-  EXPECT_NEAR(Multiplier(RecordB(), 2000), 0.29643653, kEightDecimals);
-  EXPECT_NEAR(Multiplier(RecordB(), 2244), 0.10080178, kEightDecimals);
+TEST(FixMuonLRSchedules, T1_41_LearningRate) {
+  EXPECT_EQ(Multiplier(Record(), 1122), 1);
+  EXPECT_NEAR(Multiplier(Record(), 1123), 0.99959911, kEightDecimals);
+  EXPECT_NEAR(Multiplier(Record(), 2000), 0.29643653, kEightDecimals);
+  EXPECT_NEAR(Multiplier(Record(), 2244), 0.10080178, kEightDecimals);
   for (int64_t step = 2245; step <= 2285; ++step) {  // flat, to the bit
-    EXPECT_EQ(Multiplier(RecordB(), step), Multiplier(RecordB(), 2245)) << step;
+    EXPECT_EQ(Multiplier(Record(), step), Multiplier(Record(), 2245)) << step;
   }
-  EXPECT_NEAR(Multiplier(RecordB(), 2284), 0.10018, 1e-12);
+  EXPECT_NEAR(Multiplier(Record(), 2284), 0.10018, 1e-12);
 }
 
-TEST(RecordB, T1_42_LearningRateBeforeTheFix) {
+TEST(FixMuonLRSchedules, T1_42_LearningRateBeforeTheFix) {
   EXPECT_EQ(Multiplier(Unfixed(), 1142), 1);
   EXPECT_NEAR(Multiplier(Unfixed(), 1143), 0.999606, kSixDecimals);
   EXPECT_NEAR(Multiplier(Unfixed(), 2245), 0.131510, kSixDecimals);
@@ -96,7 +101,7 @@ TEST(RecordB, T1_42_LearningRateBeforeTheFix) {
 
 // Rates of the run before the fix as it was (2,275 scheduled steps, cooldown over 45 %), of the
 // same run with the fix, and of both with the record's numbers.
-TEST(RecordB, TheFixAsATable) {
+TEST(FixMuonLRSchedules, TheFixAsATable) {
   Schedules as_run = Unfixed();
   as_run.run.scheduled_steps = 2275;
   as_run.learning_rate.cooldown_fraction = 0.45;
@@ -123,7 +128,7 @@ TEST(RecordB, TheFixAsATable) {
   };
   for (const auto& row : rows) {
     EXPECT_NEAR(Multiplier(Unfixed(), row.step), row.unfixed, kSixDecimals) << row.step;
-    EXPECT_NEAR(Multiplier(RecordB(), row.step), row.fixed, kSixDecimals) << row.step;
+    EXPECT_NEAR(Multiplier(Record(), row.step), row.fixed, kSixDecimals) << row.step;
     EXPECT_NEAR(Multiplier(as_run, row.step), row.as_run, kSixDecimals) << row.step;
     EXPECT_NEAR(Multiplier(if_fixed, row.step), row.if_fixed, kSixDecimals) << row.step;
   }
@@ -136,9 +141,9 @@ TEST(RecordB, TheFixAsATable) {
   EXPECT_LT(Multiplier(if_fixed, 1252), 1);
 }
 
-TEST(RecordB, T1_43_WindowChanges) {
+TEST(FixMuonLRSchedules, T1_43_WindowChanges) {
   using Steps = std::vector<int64_t>;
-  const Schedules fixed = RecordB(), unfixed = Unfixed();
+  const Schedules fixed = Record(), unfixed = Unfixed();
   EXPECT_EQ(WindowChanges(fixed.window, fixed.run), (Steps{749, 1497, 2245, 2285}));
   EXPECT_EQ(WindowChanges(unfixed.window, unfixed.run), (Steps{749, 1498, 2285}));
   EXPECT_EQ(YarnHistory(fixed.window, fixed.run, 2244), (std::vector<int>{3, 7, 11}));
@@ -152,26 +157,27 @@ TEST(RecordB, T1_43_WindowChanges) {
             (Windows{.short_tokens = 768, .long_tokens = 1664, .yarn_blocks = 13}));
 }
 
-TEST(RecordB, T1_44_LastValidation) {
+TEST(FixMuonLRSchedules, T1_44_LastValidation) {
   const Windows last = {.short_tokens = 768, .long_tokens = 2560, .yarn_blocks = 13};
-  EXPECT_EQ(PlanStep(RecordB(), 2285).windows, last);
+  EXPECT_EQ(PlanStep(Record(), 2285).windows, last);
   EXPECT_EQ(PlanStep(Unfixed(), 2285).windows, last);
-  EXPECT_FALSE(PlanStep(RecordB(), 2285).rotary_changes);
+  EXPECT_FALSE(PlanStep(Record(), 2285).rotary_changes);
   EXPECT_TRUE(PlanStep(Unfixed(), 2285).rotary_changes);
 }
 
-TEST(RecordB, TheRotaryTableChangesWithTheWindow) {
+TEST(FixMuonLRSchedules, TheRotaryTableChangesWithTheWindow) {
   std::vector<int64_t> changes;
   for (int64_t step = 0; step <= 2285; ++step) {
-    if (PlanStep(RecordB(), step).rotary_changes) changes.push_back(step);
+    if (PlanStep(Record(), step).rotary_changes) changes.push_back(step);
   }
   EXPECT_EQ(changes, (std::vector<int64_t>{0, 749, 1497, 2245}));
-  const Schedules b = RecordB();
-  EXPECT_NEAR(RotaryAt(b.rotary, b.window, b.run, 2245).attn_scale, 0.1317779884, 5.1e-11);
+  const Schedules record = Record();
+  EXPECT_NEAR(RotaryAt(record.rotary, record.window, record.run, 2245).attn_scale, 0.1317779884,
+              5.1e-11);
 }
 
-TEST(RecordB, T1_45_Momentum) {
-  const auto momentum = [](int64_t step) { return PlanStep(RecordB(), step).momentum; };
+TEST(FixMuonLRSchedules, T1_45_Momentum) {
+  const auto momentum = [](int64_t step) { return PlanStep(Record(), step).momentum; };
   EXPECT_EQ(momentum(0), 0.85);
   EXPECT_NEAR(momentum(150), 0.90, 1e-15);
   EXPECT_NEAR(momentum(299), 0.949667, kSixDecimals);
@@ -183,29 +189,29 @@ TEST(RecordB, T1_45_Momentum) {
   EXPECT_EQ(momentum(5000), 0.85);
 }
 
-TEST(RecordB, T1_54_TokensAndValidations) {
-  const Schedules b = RecordB();
-  EXPECT_EQ(TrainingTokens(b.batch, b.run), 598'999'040);
-  EXPECT_EQ(ValidationCount(b.validation, b.run), 11);
+TEST(FixMuonLRSchedules, T1_54_TokensAndValidations) {
+  const Schedules record = Record();
+  EXPECT_EQ(TrainingTokens(record.batch, record.run), 598'999'040);
+  EXPECT_EQ(ValidationCount(record.validation, record.run), 11);
 }
 
-TEST(RecordB, RescalesTheWholeCourse) {
-  const Schedules fifth = Rescaled(RecordB(), 457);
+TEST(FixMuonLRSchedules, RescalesTheWholeCourse) {
+  const Schedules fifth = sched::Rescaled(Record(), 457);
   EXPECT_EQ(fifth.run.scheduled_steps, 449);
   EXPECT_EQ(fifth.run.extension_steps, 8);
   EXPECT_EQ(fifth.momentum.warmup_steps, 60);
   EXPECT_EQ(fifth.momentum.cooldown_steps, 10);
   EXPECT_EQ(WindowChanges(fifth.window, fifth.run), (std::vector<int64_t>{150, 300, 449, 457}));
   EXPECT_NEAR(PlanStep(fifth, 456).momentum, 0.86, 1e-15);
-  const Schedules same = Rescaled(RecordB(), 2285);
+  const Schedules same = sched::Rescaled(Record(), 2285);
   EXPECT_EQ(same.momentum.cooldown_steps, 50);
   EXPECT_EQ(same.run.scheduled_steps, 2245);
 }
 
-TEST(RecordB, S1_EveryShortRunIsFinite) {
+TEST(FixMuonLRSchedules, S1_EveryShortRunIsFinite) {
   for (int64_t total = 0; total <= 20; ++total) {
     for (const bool legacy : {false, true}) {
-      const Schedules schedules = Rescaled(legacy ? Unfixed() : RecordB(), total);
+      const Schedules schedules = sched::Rescaled(legacy ? Unfixed() : Record(), total);
       ASSERT_TRUE(Validate(schedules).ok()) << total;
       for (int64_t step = 0; step <= total + 2; ++step) {
         const StepPlan plan = PlanStep(schedules, step);
@@ -221,4 +227,4 @@ TEST(RecordB, S1_EveryShortRunIsFinite) {
 }
 
 }  // namespace
-}  // namespace sched
+}  // namespace tools
