@@ -174,16 +174,16 @@ std::vector<uint16_t> LongDocuments(int64_t size) {
   return tokens;
 }
 
-LoaderOptions RecordC(int slots) {
+LoaderOptions GrowingSlots(int slots) {
   std::vector<LoaderStage> stages;
   for (int i = 0; i < 3; ++i) {
     stages.push_back({2 * i * 8 / slots, {slots, kSlotTokens[i], 2048, /*max_documents=*/0}});
   }
-  return Options({Write("record_c", LongDocuments(2'000'000))}, stages, 1);
+  return Options({Write("growing_slots", LongDocuments(2'000'000))}, stages, 1);
 }
 
-TEST(LoaderStages, UO_09_UO_10_UO_11_TheShapesOfRecordC) {
-  const LoaderOptions options = RecordC(8);
+TEST(LoaderStages, UO_09_UO_10_UO_11_TheShapesOfGrowingSlots) {
+  const LoaderOptions options = GrowingSlots(8);
   const auto shard = Shard::Open(options.files[0]);
   ASSERT_TRUE(shard.ok());
   const std::vector<int64_t> bos = BosPositions(shard->tokens());
@@ -229,8 +229,8 @@ TEST(LoaderStages, UO_09_UO_10_UO_11_TheShapesOfRecordC) {
 
 // A rank that fills the slots one after the other sees those of eight ranks.
 TEST(LoaderStages, UO_12_SlotsDoNotDependOnTheirNumberPerRequest) {
-  const std::unique_ptr<TrainLoader> together = Open(RecordC(8));
-  const std::unique_ptr<TrainLoader> alone = Open(RecordC(1));
+  const std::unique_ptr<TrainLoader> together = Open(GrowingSlots(8));
+  const std::unique_ptr<TrainLoader> alone = Open(GrowingSlots(1));
   for (int step = 0; step < 6; ++step) {
     const auto batch = together->Next();
     ASSERT_TRUE(batch.ok()) << batch.status();

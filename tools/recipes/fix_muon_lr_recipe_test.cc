@@ -12,11 +12,11 @@
 namespace tools {
 namespace {
 
-Recipe RecordB() { return FindRecipe("fix_muon_lr", "full", 50304).value(); }
+Recipe Record() { return FindRecipe("fix_muon_lr", "full", 50304).value(); }
 
 // With the scalars padded for 8 ranks, as the fact counts them.
-TEST(RecordB, T1_02_T1_28_ParametersAndGroups) {
-  const Recipe recipe = RecordB();
+TEST(FixMuonLR, T1_02_T1_28_ParametersAndGroups) {
+  const Recipe recipe = Record();
   const std::vector<kernels::ParameterSpec> specs = model::ParameterSpecs(recipe.model);
   int64_t total = 0;
   for (const kernels::ParameterSpec& spec : specs) total += spec.size();
@@ -28,8 +28,8 @@ TEST(RecordB, T1_02_T1_28_ParametersAndGroups) {
   EXPECT_EQ(sizes, (std::vector<size_t>{1, 10, 16, 16}));
 }
 
-TEST(RecordB, T1_14_T1_16_T1_54_Data) {
-  const Recipe recipe = RecordB();
+TEST(FixMuonLR, T1_14_T1_16_T1_54_Data) {
+  const Recipe recipe = Record();
   EXPECT_EQ(recipe.schedules.run.total(), 2285);
   EXPECT_EQ(sched::TrainingTokens(recipe.schedules.batch, recipe.schedules.run), 598'999'040);
   const int64_t slot_tokens = recipe.schedules.batch.stages[0].tokens / recipe.data.slots;
@@ -42,8 +42,8 @@ TEST(RecordB, T1_14_T1_16_T1_54_Data) {
   EXPECT_EQ(sched::ValidationCount(recipe.schedules.validation, recipe.schedules.run), 11);
 }
 
-TEST(RecordB, T1_46_RatesAtTheStart) {
-  const Recipe recipe = RecordB();
+TEST(FixMuonLR, T1_46_RatesAtTheStart) {
+  const Recipe recipe = Record();
   std::map<std::string, double> rates;
   for (const kernels::ParameterSpec& spec : model::ParameterSpecs(recipe.model)) {
     for (const optim::ParamRow& row : recipe.optimizer.table) {
@@ -72,8 +72,8 @@ TEST(RecordB, T1_46_RatesAtTheStart) {
   }
 }
 
-TEST(RecordB, T1_47_Updates) {
-  const Recipe recipe = RecordB();
+TEST(FixMuonLR, T1_47_Updates) {
+  const Recipe recipe = Record();
   for (const optim::ParamRow& row : recipe.optimizer.table) {
     int updates = 0;
     for (int64_t step = 0; step < recipe.schedules.run.total(); ++step) {

@@ -57,7 +57,7 @@ TEST(Config, T1_08_ScalarCount) {
   for (int ranks : {4, 8, 16}) EXPECT_EQ(model::ScalarCount(b, ranks), 64) << ranks;
 }
 
-TEST(Config, RecordBIsRecordAWithABackout) {
+TEST(Config, FixMuonLRIsTheRecordBeforeWithABackout) {
   const GptConfig a = RecordConfig(), b = RecordWithBackout();
   EXPECT_EQ(a.backout_layer, -1);
   EXPECT_EQ(b.backout_layer, 8);
@@ -128,7 +128,7 @@ TEST(Parameters, T1_02_Counts) {
 }
 
 // T1-02 counts the scalars as they are padded for 8 ranks.
-TEST(Parameters, T1_02_CountsOfRecordB) {
+TEST(Parameters, T1_02_CountsWithBackout) {
   const GptConfig config = RecordWithBackout();
   int64_t total = 0;
   for (const ParameterSpec& spec : model::ParameterSpecs(config)) total += spec.size();
@@ -233,7 +233,7 @@ TEST(Init, T1_08_Scalars) {
 }
 
 // The same, the backout lambda, and padding.
-TEST(Init, T1_08_ScalarsOfRecordB) {
+TEST(Init, T1_08_ScalarsWithBackout) {
   const std::vector<float> a = model::InitialScalars(RecordConfig());
   const std::vector<float> b = model::InitialScalars(RecordWithBackout(), 8);
   ASSERT_EQ(b.size(), 64u);

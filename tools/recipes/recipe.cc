@@ -15,55 +15,43 @@ namespace {
 
 struct Row {
   const char* record;
-  const char* preset;
-  absl::StatusOr<Recipe> (*make)(int64_t vocab_size);
+  absl::StatusOr<Recipe> (*full)(int64_t vocab_size);
+  absl::StatusOr<Recipe> (*demo)(int64_t vocab_size);
 };
 
 constexpr Row kRecipes[] = {
-    {"unified_optimizers", "full", UnifiedOptimizers},
-    {"unified_optimizers", "demo", UnifiedOptimizersDemo},
-    {"muon_custom_sizing", "full", MuonCustomSizing},
-    {"muon_custom_sizing", "demo", MuonCustomSizingDemo},
-    {"fix_muon_lr", "full", FixMuonLR},
-    {"fix_muon_lr", "demo", FixMuonLRDemo},
-    {"normuon", "full", NorMuon},
-    {"normuon", "demo", NorMuonDemo},
-    {"anvil", "full", Anvil},
-    {"anvil", "demo", AnvilDemo},
-    {"record7", "full", Record7},
-    {"record7", "demo", Record7Demo},
+    {"unified_optimizers", UnifiedOptimizers, UnifiedOptimizersDemo},
+    {"muon_custom_sizing", MuonCustomSizing, MuonCustomSizingDemo},
+    {"fix_muon_lr", FixMuonLR, FixMuonLRDemo},
+    {"normuon", NorMuon, NorMuonDemo},
+    {"anvil", Anvil, AnvilDemo},
+    {"record7", Record7, Record7Demo},
 };
-
-// "a, b" of the distinct names that `name` gives.
-template <typename F>
-std::string Known(const F& name) {
-  std::vector<std::string> names;
-  for (const Row& row : kRecipes) {
-    if (names.empty() || names.back() != name(row)) names.push_back(name(row));
-  }
-  return absl::StrJoin(names, ", ");
-}
 
 }  // namespace
 
+std::vector<std::string> RecordNames() {
+  std::vector<std::string> names;
+  for (const Row& row : kRecipes) names.push_back(row.record);
+  return names;
+}
+
 absl::StatusOr<Recipe> FindRecipe(absl::string_view record, absl::string_view preset,
                                   int64_t vocab_size) {
-  bool record_known = false;
   for (const Row& row : kRecipes) {
     if (record != row.record) continue;
-    record_known = true;
-    if (preset != row.preset) continue;
-    ABSL_ASSIGN_OR_RETURN(Recipe recipe, row.make(vocab_size));
+    if (preset != "full" && preset != "demo") {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--preset=", preset, ": no such preset; there is full, demo"));
+    }
+    const auto make = preset == "full" ? row.full : row.demo;
+    ABSL_ASSIGN_OR_RETURN(Recipe recipe, make(vocab_size));
     ABSL_RETURN_IF_ERROR(model::Validate(recipe.model));
+    ABSL_RETURN_IF_ERROR(sched::Validate(recipe.schedules));
     return recipe;
   }
-  if (!record_known) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--record=", record, ": no such record; there is ",
-                     Known([](const Row& row) { return std::string(row.record); })));
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("--preset=", preset, ": no such preset; there is full, demo"));
+  return absl::InvalidArgumentError(absl::StrCat("--record=", record, ": no such record; there is ",
+                                                 absl::StrJoin(RecordNames(), ", ")));
 }
 
 void Rescale(Recipe* recipe, int64_t total_steps, const sched::KeptSteps& kept) {

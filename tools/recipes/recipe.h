@@ -1,4 +1,5 @@
-// A record as data. Adding one adds a file here and a row in FindRecipe; the trainer stays.
+// A record as data. Adding one adds its files here and a row in kRecipes of recipe.cc; all else
+// stays.
 #ifndef TOOLS_RECIPES_RECIPE_H_
 #define TOOLS_RECIPES_RECIPE_H_
 
@@ -40,7 +41,11 @@ struct Recipe {
   optim::OptimizerConfig optimizer;
 };
 
-// InvalidArgument names the known records or presets. `vocab_size` is the padded number of
+// Of all records, as --record takes them.
+std::vector<std::string> RecordNames();
+
+// InvalidArgument names the known records or presets, or what in the recipe does not fit together
+// (model::Validate, sched::Validate). `vocab_size` is the padded number of
 // classes of the model: 50,304 for GPT-2 shards, less for the byte-level corpus.
 absl::StatusOr<Recipe> FindRecipe(absl::string_view record, absl::string_view preset,
                                   int64_t vocab_size);

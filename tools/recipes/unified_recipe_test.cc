@@ -12,10 +12,10 @@
 namespace tools {
 namespace {
 
-Recipe RecordC() { return FindRecipe("unified_optimizers", "full", 50304).value(); }
+Recipe Record() { return FindRecipe("unified_optimizers", "full", 50304).value(); }
 
-TEST(RecordC, UO_01_UO_43_SizesAndData) {
-  const Recipe recipe = RecordC();
+TEST(UnifiedOptimizers, UO_01_UO_43_SizesAndData) {
+  const Recipe recipe = Record();
   int64_t total = 0;
   for (const kernels::ParameterSpec& spec : model::ParameterSpecs(recipe.model)) {
     total += spec.size();
@@ -31,8 +31,8 @@ TEST(RecordC, UO_01_UO_43_SizesAndData) {
   EXPECT_EQ(recipe.model.loss_weights, sched::MaxWeights(recipe.schedules.multi_token));
 }
 
-TEST(RecordC, UO_16_UO_24_UO_26_UO_28_Changes) {
-  const Recipe recipe = RecordC();
+TEST(UnifiedOptimizers, UO_16_UO_24_UO_26_UO_28_Changes) {
+  const Recipe recipe = Record();
   const sched::Schedules& schedules = recipe.schedules;
   std::vector<int64_t> batches;
   for (const sched::BatchStart& start : sched::BatchStarts(schedules.batch, schedules.run)) {
@@ -51,8 +51,8 @@ TEST(RecordC, UO_16_UO_24_UO_26_UO_28_Changes) {
   EXPECT_EQ(sched::PlanStep(schedules, 1150).loss_weights, (std::vector<float>{1, 0, 0}));
 }
 
-TEST(RecordC, UO_22_UO_18_Head) {
-  const Recipe recipe = RecordC();
+TEST(UnifiedOptimizers, UO_22_UO_18_Head) {
+  const Recipe recipe = Record();
   const kernels::HeadPrecision precision = model::TrainingHeadPrecision(recipe.model);
   EXPECT_TRUE(precision.fp8);
   EXPECT_FLOAT_EQ(precision.x_scale, 0.2232142857f);
@@ -63,8 +63,8 @@ TEST(RecordC, UO_22_UO_18_Head) {
   EXPECT_EQ(recipe.model.softcap_temperature, 7.5f);
 }
 
-TEST(RecordC, UO_39_Orders) {
-  const optim::OptimizerConfig config = RecordC().optimizer;
+TEST(UnifiedOptimizers, UO_39_Orders) {
+  const optim::OptimizerConfig config = Record().optimizer;
   EXPECT_EQ(config.scatter_order,
             (std::vector<std::string>{"attn", "mlp", "scalars", "ve0", "ve1", "ve2", "smear_gate",
                                       "skip_gate", "attn_gate_bank", "ve_gate_bank", "x0_lambdas",
@@ -76,8 +76,8 @@ TEST(RecordC, UO_39_Orders) {
   EXPECT_EQ(config.orthogonalizer, "polar_express");
 }
 
-TEST(RecordC, UO_27_UO_29_RatesAndRules) {
-  const Recipe recipe = RecordC();
+TEST(UnifiedOptimizers, UO_27_UO_29_RatesAndRules) {
+  const Recipe recipe = Record();
   struct Want {
     double lr, decay, beta1, beta2;
     bool replicated;
