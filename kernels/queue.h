@@ -1,9 +1,9 @@
 // Backend, which owns a device's memory and op implementations, and Queue, on which ops run
 // in order: the CPU's executor, or a CUDA stream.
 //
-// An op is declared once, under kernels/ops/, as a free function that checks shapes and
-// enqueues. Which implementation runs follows from the queue, so one program can hold both
-// backends and compare them. Ops allocate nothing and wait for nothing.
+// An op is declared once, under kernels/ops/, as a free function that checks shapes, tells who
+// traces, and enqueues. Which implementation runs follows from the queue, so one program can hold
+// both backends and compare them. Ops allocate nothing and wait for nothing.
 #ifndef KERNELS_QUEUE_H_
 #define KERNELS_QUEUE_H_
 
@@ -21,10 +21,13 @@ namespace kernels {
 class AttentionOps;
 class ElementwiseOps;
 class EmbeddingOps;
+class EmbeddingWorkspace;
 class GatedOps;
 class HeadOps;
+class HeadWorkspace;
 class MatMulOps;
 class NormOps;
+class OpListener;
 class OptimizerOps;
 class QkvOps;
 class WeightOps;
@@ -41,6 +44,9 @@ struct OpTable {
   const QkvOps* qkv = nullptr;
   const GatedOps* gated = nullptr;
   const WeightOps* weight = nullptr;
+  // The same objects, or those of a queue that plans memory and runs no op.
+  const EmbeddingWorkspace* embedding_workspace = nullptr;
+  const HeadWorkspace* head_workspace = nullptr;
 };
 
 // Ops recorded once, with their tensors, to be enqueued again and again: a CUDA graph.
@@ -83,14 +89,18 @@ class Queue {
   // fastest. Called once the first steps are over. Unavailable: the file cannot be written.
   virtual absl::Status SaveTuning() { return absl::OkStatus(); }
 
-  // Makes ops() answer `table`, which outlives its stay, until the next call: kernels/trace puts
-  // a table here that notes each call and hands it on. Null restores the backend's own.
-  virtual void SetOps(const OpTable* table) = 0;
+  // The listener is told of each op on this queue (kernels/ops/trace_scope.h) until another one, or
+  // null, takes its place, and outlives its stay.
+  OpListener* listener() const { return listener_; }
+  void SetListener(OpListener* listener) { listener_ = listener; }
   // Enqueues a time stamp, taken when everything enqueued before it is done, and returns its
   // index: 0 for the first since the queue was made or TakeTimes() was called. Not to be recorded.
   virtual int64_t MarkTime() = 0;
   // Waits for all marks; their times in seconds since the first mark, by index. Forgets them.
   virtual std::vector<double> TakeTimes() = 0;
+
+ private:
+  OpListener* listener_ = nullptr;
 };
 
 // A device: where memory comes from. Allocation happens before step 0 only.

@@ -166,14 +166,25 @@ void AttentionBlock::Backward(const PassInput& input, const AttentionWeights& we
   StackGrad(dout, Gated(weights, u, saved, scratch, queue), weights.qkvo.grad, 3 * dim, queue);
   kernels::MatMul(dout, o_w, scratch.d_o, {}, queue);
   if (weights.gate.value) {
-    kernels::HeadGateGrad(scratch.d_o, saved.o, u, weights.gate.value, scratch.d_o, du_head,
-                          weights.gate.grad, queue);
+    kernels::HeadGateGrad({.dy = scratch.d_o,
+                           .o = saved.o,
+                           .u = u,
+                           .gate_w = weights.gate.value,
+                           .do_ = scratch.d_o,
+                           .du_head = du_head,
+                           .dgate_w = weights.gate.grad},
+                          queue);
   } else if (weights.value_gate.value) {
     kernels::FillZero(du_head, queue);  // which the value gate adds to
   }
   const kernels::AttentionArgs attention = Attend(input, saved);
-  kernels::AttentionGrad(attention, Rows(scratch.d_o), scratch.delta.Reshape(attention.lse.dims()),
-                         Rows(scratch.dq), Rows(scratch.dk), Rows(scratch.dv), queue);
+  kernels::AttentionGrad(attention,
+                         {.do_ = Rows(scratch.d_o),
+                          .delta = scratch.delta.Reshape(attention.lse.dims()),
+                          .dq = Rows(scratch.dq),
+                          .dk = Rows(scratch.dk),
+                          .dv = Rows(scratch.dv)},
+                         queue);
   BackwardQkv(input, weights, u, saved, scratch, du_head, dvalue_rows, queue);
   StackGrad(scratch.dqkv, u, weights.qkvo.grad, 0, queue);
   kernels::MatMul(scratch.dqkv, qkv_w, du, {}, queue);
@@ -183,8 +194,14 @@ void AttentionBlock::BackwardQkv(const PassInput& input, const AttentionWeights&
                                  const AttentionActivations& saved, AttentionScratch& scratch,
                                  Tensor du_head, Tensor dvalue_rows, Queue& queue) const {
   if (config_.rotary_pairs == RotaryPairs::kHalves) {
-    kernels::QkvSplitNormRotaryGrad(Qkv(input, weights, saved), scratch.dq, scratch.dk, scratch.dv,
-                                    scratch.dqkv, dvalue_rows, weights.scalars.grad, queue);
+    kernels::QkvSplitNormRotaryGrad(Qkv(input, weights, saved),
+                                    {.dq = scratch.dq,
+                                     .dk = scratch.dk,
+                                     .dv = scratch.dv,
+                                     .dqkv = scratch.dqkv,
+                                     .dvalue_rows = dvalue_rows,
+                                     .dscalars = weights.scalars.grad},
+                                    queue);
     return;
   }
   kernels::GatedQkvGradArgs grad;

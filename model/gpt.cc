@@ -79,8 +79,15 @@ void Gpt::ForwardLayer(int layer, const PassInput& input, const PassWeights& wei
   }
   const bool plain = has.attention && !NormsBeforeAttention();
   const Tensor mixed = plain ? m.u : stream;
-  kernels::MixNorm(in, embedding_.x0(), saved, weights.scalars.value, Mix(layer), mixed,
-                   plain ? Tensor() : m.u, plain ? Tensor() : m.inv_rms, queue);
+  kernels::MixNorm({.x = in,
+                    .x0 = embedding_.x0(),
+                    .saved = saved,
+                    .scalars = weights.scalars.value,
+                    .which = Mix(layer),
+                    .mixed = mixed,
+                    .u = plain ? Tensor() : m.u,
+                    .inv_rms = plain ? Tensor() : m.inv_rms},
+                   queue);
   if (has.attention) {
     attention_[layer].Forward(input, w.attention, m.u, mixed, m.attention, scratch_.attention,
                               stream, queue);
@@ -110,7 +117,10 @@ void Gpt::BackwardLayer(int layer, const PassInput& input, const PassWeights& we
 
   if (has.mlp) {
     MlpBackward(w.mlp, has.attention ? m.mlp_u : m.u, m.mlp, dx, scratch_.da, du, queue);
-    if (has.attention) kernels::RmsNormGrad(du, m.mlp_x, m.mlp_inv_rms, dx, dx, queue);
+    if (has.attention) {
+      kernels::RmsNormGrad(
+          {.dy = du, .x = m.mlp_x, .inv_rms = m.mlp_inv_rms, .residual = dx, .dx = dx}, queue);
+    }
   }
   if (has.attention) {
     const bool split = config_.split_attention_banks;

@@ -34,8 +34,14 @@ kernels::HeadArgs HeadStage::Args(const Weight& lm_head) const {
 
 void HeadStage::Normalize(Tensor x, const Backout& backout, Queue& queue) const {
   if (!backout.from) return kernels::RmsNorm(x, hidden_, inv_rms_, queue);
-  kernels::MixNorm(x, backout.from, /*saved=*/{}, backout.scalars.value, backout.which,
-                   backout.left, hidden_, inv_rms_, queue);
+  kernels::MixNorm({.x = x,
+                    .x0 = backout.from,
+                    .scalars = backout.scalars.value,
+                    .which = backout.which,
+                    .mixed = backout.left,
+                    .u = hidden_,
+                    .inv_rms = inv_rms_},
+                   queue);
 }
 
 void HeadStage::Loss(const PassInput& input, const Weight& lm_head, Tensor losses,
@@ -53,7 +59,9 @@ void HeadStage::LossGrad(const PassInput& input, const Weight& lm_head, Tensor x
   args.loss_weights = input.loss_weights;
   const Tensor dw = lm_head.grad.Reshape({-1, lm_head.value.dim(0), lm_head.value.dim(1)});
   kernels::HeadLossGrad(args, losses, dx, dw, queue);
-  if (!backout.from) return kernels::RmsNormGrad(dx, x, inv_rms_, Tensor(), dx, queue);
+  if (!backout.from) {
+    return kernels::RmsNormGrad({.dy = dx, .x = x, .inv_rms = inv_rms_, .dx = dx}, queue);
+  }
   kernels::MixNormGradArgs grad;
   grad.du = dx;
   grad.inv_rms = inv_rms_;

@@ -207,7 +207,8 @@ void MuonPart::UpdateRun(const Item& item, const Run& run, Tensor guard, Queue& 
                                 .cautious = run.cautious},
                                queue);
   } else {
-    kernels::MatrixUpdate(value, view(orthogonal_), steps, decays, guard, queue);
+    kernels::MatrixUpdate(
+        {.p = value, .o = view(orthogonal_), .lr = steps, .decay = decays, .guard = guard}, queue);
   }
 }
 

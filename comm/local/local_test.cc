@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <cmath>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
@@ -14,7 +13,7 @@
 #include "comm/test_ranks.h"
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "kernels/ops/elementwise.h"
+#include "kernels/ops/trace_scope.h"
 #include "kernels/testing/testing.h"
 
 namespace comm {
@@ -45,12 +44,12 @@ INSTANTIATE_TEST_SUITE_P(Order, EngineTest,
                          testing::Combine(testing::ValuesIn(RankOrderCases()), kSizes), NameOf);
 
 // A queue that says it is a GPU's, with the one op that a single rank needs.
-class OtherDevice : public kernels::Queue, kernels::ElementwiseOps {
+class OtherDevice : public kernels::Queue, kernels::OpListener {
  public:
-  OtherDevice() { ops_.elementwise = this; }
+  OtherDevice() { SetListener(this); }
   int copies() const { return copies_; }
 
-  const kernels::OpTable& ops() const override { return ops_; }
+  const kernels::OpTable& ops() const override { return cpu_->ops(); }
   kernels::DeviceKind device() const override { return kernels::DeviceKind::kCuda; }
   void Synchronize() override { ADD_FAILURE() << "nothing is to wait"; }
   void Upload(const void*, Tensor) override { ADD_FAILURE(); }
@@ -63,7 +62,6 @@ class OtherDevice : public kernels::Queue, kernels::ElementwiseOps {
     ADD_FAILURE();
     return nullptr;
   }
-  void SetOps(const kernels::OpTable*) override { ADD_FAILURE(); }
   int64_t MarkTime() override {
     ADD_FAILURE();
     return 0;
@@ -74,21 +72,15 @@ class OtherDevice : public kernels::Queue, kernels::ElementwiseOps {
   }
 
  private:
-  void Copy(Tensor x, Tensor y, Queue&) const override {
+  void Begin(const char* name, kernels::OpCost) override {
+    EXPECT_STREQ(name, "Copy");
     ++copies_;
-    std::memcpy(y.data(), x.data(), x.bytes());
   }
-  void FillZero(Tensor, Queue&) const override { ADD_FAILURE(); }
-  void Add(Tensor, Tensor, Queue&) const override { ADD_FAILURE(); }
-  void Sum(Tensor, Tensor, Tensor, Queue&) const override { ADD_FAILURE(); }
-  void Scale(Tensor, float, Queue&) const override { ADD_FAILURE(); }
-  void RowSums(Tensor, Tensor, Queue&) const override { ADD_FAILURE(); }
-  void FirstNonFinite(Tensor, Tensor, Queue&) const override { ADD_FAILURE(); }
-  void PoisonIfFound(Tensor, Tensor, Queue&) const override { ADD_FAILURE(); }
-  void ClearUnlessFinite(Tensor, Tensor, Queue&) const override { ADD_FAILURE(); }
+  void End() override {}
+  double AttentionPairs(const kernels::AttentionArgs&) const override { return 0; }
 
-  kernels::OpTable ops_;
-  mutable int copies_ = 0;
+  const std::unique_ptr<kernels::Queue> cpu_ = kernels::MakeCpuQueue(1);
+  int copies_ = 0;
 };
 
 TEST(Local, C1_OneRankOnAnotherDevice) {

@@ -148,11 +148,12 @@ class CpuAttentionOps : public AttentionOps {
   }
 
   // Two passes, so that each gradient has one writer and one order of summation.
-  void AttentionGrad(const AttentionArgs& forward, Tensor do_, Tensor delta, Tensor dq, Tensor dk,
-                     Tensor dv, Queue&) const override {
+  void AttentionGrad(const AttentionArgs& forward, const AttentionGradArgs& args,
+                     Queue&) const override {
     CheckBoundaries(forward.boundaries, forward.q.dim(1));
     const AttentionProblem problem(forward);
-    const AttentionGradPointers grad = {do_.bf16(), delta.f32(), dq.bf16(), dk.bf16(), dv.bf16()};
+    const AttentionGradPointers grad = {args.do_.bf16(), args.delta.f32(), args.dq.bf16(),
+                                        args.dk.bf16(), args.dv.bf16()};
     pool_.ParallelFor(problem.tasks(),
                       [&](int64_t task) { AttentionQueryGradTask(problem, grad, task); });
     pool_.ParallelFor(problem.tasks(),

@@ -54,7 +54,8 @@ struct Problem {
   }
   void Forward(const AttentionArgs& args) const { Attention(args, *MakeCpuQueue(2)); }
   void Backward(const AttentionArgs& args) const {
-    AttentionGrad(args, do_, delta, dq, dk, dv, *MakeCpuQueue(2));
+    AttentionGrad(args, {.do_ = do_, .delta = delta, .dq = dq, .dk = dk, .dv = dv},
+                  *MakeCpuQueue(2));
   }
 
   std::vector<int64_t> dims;

@@ -80,9 +80,13 @@ void RunBoth(const Case& c, const Data& data, int threads, int64_t begin, int64_
   const auto queue = MakeCpuQueue(threads);
   const AttentionArgs args = Args(c, data, begin, count);
   Attention(args, *queue);
-  AttentionGrad(args, data.do_.get().Slice(begin, count), data.delta.get().Slice(begin, count),
-                data.dq.get().Slice(begin, count), data.dk.get().Slice(begin, count),
-                data.dv.get().Slice(begin, count), *queue);
+  AttentionGrad(args,
+                {.do_ = data.do_.get().Slice(begin, count),
+                 .delta = data.delta.get().Slice(begin, count),
+                 .dq = data.dq.get().Slice(begin, count),
+                 .dk = data.dk.get().Slice(begin, count),
+                 .dv = data.dv.get().Slice(begin, count)},
+                *queue);
 }
 
 using Doubles = std::vector<double>;

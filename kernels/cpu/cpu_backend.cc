@@ -47,8 +47,9 @@ struct Engine {
         qkv(MakeCpuQkvOps(pool)),
         gated(MakeCpuGatedOps(pool)),
         weight(MakeCpuWeightOps(pool)),
-        table{attention.get(), elementwise.get(), embedding.get(), head.get(),  matmul.get(),
-              norm.get(),      optimizer.get(),   qkv.get(),       gated.get(), weight.get()} {}
+        table{attention.get(), elementwise.get(), embedding.get(), head.get(),
+              matmul.get(),    norm.get(),        optimizer.get(), qkv.get(),
+              gated.get(),     weight.get(),      embedding.get(), head.get()} {}
 
   ThreadPool pool;
   const std::unique_ptr<AttentionOps> attention;
@@ -88,7 +89,7 @@ class RepeatedCall : public Recording {
 class CpuQueue : public Queue {
  public:
   explicit CpuQueue(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
-  const OpTable& ops() const override { return ops_ == nullptr ? engine_->table : *ops_; }
+  const OpTable& ops() const override { return engine_->table; }
   DeviceKind device() const override { return DeviceKind::kCpu; }
   void Synchronize() override {}  // every op has run when its call returns
   void Upload(const void* host, Tensor tensor) override {
@@ -103,7 +104,6 @@ class CpuQueue : public Queue {
   std::unique_ptr<Recording> Record(const std::function<void()>& enqueue) override {
     return std::make_unique<RepeatedCall>(enqueue);
   }
-  void SetOps(const OpTable* table) override { ops_ = table; }
   int64_t MarkTime() override {
     marks_.push_back(std::chrono::steady_clock::now());
     return static_cast<int64_t>(marks_.size()) - 1;
@@ -119,7 +119,6 @@ class CpuQueue : public Queue {
 
  private:
   std::shared_ptr<Engine> engine_;
-  const OpTable* ops_ = nullptr;  // in place of the engine's
   std::vector<std::chrono::steady_clock::time_point> marks_;
 };
 

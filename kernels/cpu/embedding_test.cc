@@ -221,7 +221,7 @@ TEST(EmbedSmearNorm, WithoutASmearItIsTheNorm) {
                   e.get().bf16() + r * shape.dim);
     }
     RmsNorm(e, x0, inv_rms, *queue);
-    RmsNormGrad(problem.dx0, e, inv_rms, Tensor(), de, *queue);
+    RmsNormGrad({.dy = problem.dx0, .x = e, .inv_rms = inv_rms, .dx = de}, *queue);
     ExpectSameBits({problem.x0, problem.inv_rms, problem.de}, {x0, inv_rms, de});
   }
 }

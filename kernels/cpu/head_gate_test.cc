@@ -36,8 +36,14 @@ void RunGate(const GateData& data, int threads, int64_t begin, int64_t count, Te
   const auto part = [&](const HostTensor& tensor) { return tensor.get().Slice(begin, count); };
   const auto queue = MakeCpuQueue(threads);
   HeadGate(part(data.o), part(data.u), data.gate_w, part(data.y), *queue);
-  HeadGateGrad(part(data.dy), part(data.o), part(data.u), data.gate_w, part(data.do_),
-               part(data.du_head), leaf, *queue);
+  HeadGateGrad({.dy = part(data.dy),
+                .o = part(data.o),
+                .u = part(data.u),
+                .gate_w = data.gate_w,
+                .do_ = part(data.do_),
+                .du_head = part(data.du_head),
+                .dgate_w = leaf},
+               *queue);
 }
 
 void RunGate(const Case& c, const GateData& data, int threads) {
@@ -152,7 +158,13 @@ TEST(HeadGate, GradientMayOverwriteDy) {
   RunGate(c, data, 1);
   const GateData again(c, 12, 1);
   const auto queue = MakeCpuQueue(1);
-  HeadGateGrad(again.dy, again.o, again.u, again.gate_w, again.dy, again.du_head, again.dgate_w,
+  HeadGateGrad({.dy = again.dy,
+                .o = again.o,
+                .u = again.u,
+                .gate_w = again.gate_w,
+                .do_ = again.dy,
+                .du_head = again.du_head,
+                .dgate_w = again.dgate_w},
                *queue);
   ExpectSameBits({again.dy, again.du_head, again.dgate_w}, {data.do_, data.du_head, data.dgate_w},
                  "in place");

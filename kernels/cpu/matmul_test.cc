@@ -400,7 +400,8 @@ TEST(MatMulDeathTest, ShapesAndTypesInTheMessage) {
   EXPECT_DEATH(MatMul(a, b, c, {}, *queue), "MatMul: a f32 \\[2, 3\\], b f32 \\[4, 5\\]");
   EXPECT_DEATH(MatMul(a, half, c, {}, *queue), "MatMul: a f32 \\[2, 3\\], b bf16 \\[3, 5\\]");
   EXPECT_DEATH(MatMul(a, b.get().Reshape({5, 4}), c, {.trans_b = true}, *queue), "transposed");
-  EXPECT_DEATH(WeightGrad(x, x, c, *queue), "WeightGrad: dy bf16 \\[1, 3, 5\\]");
+  EXPECT_DEATH(WeightGrad(x, x, c, *queue),
+               "WeightGrad: dw f32 \\[2, 5\\], wanted f32 \\[leaves, 5, 5\\]");
   EXPECT_DEATH(SymmetricProduct(x, 1, 0, Tensor(), x, *queue), "SymmetricProduct");
 }
 

@@ -204,26 +204,25 @@ class CpuNormOps : public NormOps {
     });
   }
 
-  void RmsNormGrad(Tensor dy, Tensor x, Tensor inv_rms, Tensor residual, Tensor dx,
-                   Queue&) const override {
-    const int64_t cols = x.cols();
-    ForRows(x, [&](int64_t row, float* scratch) {
-      const BF16* base = residual ? residual.bf16() + row * cols : nullptr;
+  void RmsNormGrad(const RmsNormGradArgs& args, Queue&) const override {
+    const int64_t cols = args.x.cols();
+    ForRows(args.x, [&](int64_t row, float* scratch) {
+      const int64_t at = row * cols;
       KERNELS_DISPATCH(NormGradRow)
-      (dy.bf16() + row * cols, x.bf16() + row * cols, inv_rms.f32()[row], base, cols, scratch,
-       dx.bf16() + row * cols);
+      (args.dy.bf16() + at, args.x.bf16() + at, args.inv_rms.f32()[row],
+       args.residual ? args.residual.bf16() + at : nullptr, cols, scratch, args.dx.bf16() + at);
     });
   }
 
-  void MixNorm(Tensor x, Tensor x0, Tensor saved, Tensor scalars, MixScalars which, Tensor mixed,
-               Tensor u, Tensor inv_rms, Queue&) const override {
-    const int64_t cols = x.cols();
-    const MixWeights weights = WeightsOf(scalars, which);
-    ForRows(x, [&](int64_t row, float* scratch) {
+  void MixNorm(const MixNormArgs& args, Queue&) const override {
+    const int64_t cols = args.x.cols();
+    const MixWeights weights = WeightsOf(args.scalars, args.which);
+    ForRows(args.x, [&](int64_t row, float* scratch) {
       const int64_t at = row * cols;
       KERNELS_DISPATCH(MixRow)
-      (x.bf16() + at, x0.bf16() + at, saved ? saved.bf16() + at : nullptr, weights, cols, scratch,
-       mixed.bf16() + at, u ? u.bf16() + at : nullptr, u ? inv_rms.f32() + row : nullptr);
+      (args.x.bf16() + at, args.x0.bf16() + at, args.saved ? args.saved.bf16() + at : nullptr,
+       weights, cols, scratch, args.mixed.bf16() + at, args.u ? args.u.bf16() + at : nullptr,
+       args.u ? args.inv_rms.f32() + row : nullptr);
     });
   }
 

@@ -101,7 +101,11 @@ struct Norm {
     const auto queue = MakeCpuQueue(threads);
     const auto cut = [&](const HostTensor& t) { return t.get().Slice(begin, count); };
     RmsNorm(cut(x), cut(y), cut(inv_rms), *queue);
-    RmsNormGrad(cut(dy), cut(x), cut(inv_rms), with_residual ? cut(residual) : Tensor(), cut(dx),
+    RmsNormGrad({.dy = cut(dy),
+                 .x = cut(x),
+                 .inv_rms = cut(inv_rms),
+                 .residual = with_residual ? cut(residual) : Tensor(),
+                 .dx = cut(dx)},
                 *queue);
   }
   std::vector<Tensor> Outputs() const { return {y, dx, inv_rms}; }
@@ -216,9 +220,13 @@ TEST(RmsNorm, InPlace) {
   RmsNorm(got.x, got.x, got.inv_rms, *queue);
   EXPECT_TRUE(SameBits(got.x, want.y));
   Norm other(shape);
-  RmsNormGrad(got.dy, want.x, want.inv_rms, got.residual, got.residual, *queue);
+  RmsNormGradArgs args = {.dy = got.dy, .x = want.x, .inv_rms = want.inv_rms, .dx = got.residual};
+  args.residual = got.residual;
+  RmsNormGrad(args, *queue);
   EXPECT_TRUE(SameBits(got.residual, want.dx));
-  RmsNormGrad(got.dy, want.x, want.inv_rms, other.residual, got.dy, *queue);
+  args.residual = other.residual;
+  args.dx = got.dy;
+  RmsNormGrad(args, *queue);
   EXPECT_TRUE(SameBits(got.dy, want.dx));
 }
 
@@ -268,8 +276,15 @@ struct Mix {
       return present ? cut(t) : Tensor();
     };
     const bool normed = !options.mix_only;
-    MixNorm(cut(x), cut(x0), maybe(options.saved, saved), scalars, Which(), cut(mixed),
-            maybe(normed, u), maybe(normed, inv_rms), *queue);
+    MixNorm({.x = cut(x),
+             .x0 = cut(x0),
+             .saved = maybe(options.saved, saved),
+             .scalars = scalars,
+             .which = Which(),
+             .mixed = cut(mixed),
+             .u = maybe(normed, u),
+             .inv_rms = maybe(normed, inv_rms)},
+            *queue);
     MixNormGradArgs args;
     args.dresidual = maybe(!options.backout, dresidual);
     args.du = maybe(normed, du);
@@ -426,7 +441,14 @@ TEST(MixNorm, GradientAlongTheMixVanishes) {
   for (const Shape& shape : kShapes) {
     Mix mix(shape, {.extra = false, .head = false}, 1);
     const auto queue = MakeCpuQueue(2);
-    MixNorm(mix.x, mix.x0, mix.saved, mix.scalars, mix.Which(), mix.mixed, mix.u, mix.inv_rms,
+    MixNorm({.x = mix.x,
+             .x0 = mix.x0,
+             .saved = mix.saved,
+             .scalars = mix.scalars,
+             .which = mix.Which(),
+             .mixed = mix.mixed,
+             .u = mix.u,
+             .inv_rms = mix.inv_rms},
             *queue);
     mix.dx0.Set(Doubles(shape.rows() * shape.dim));
     MixNormGradArgs args;
@@ -494,13 +516,24 @@ TEST(NormDeathTest, ShapesInTheMessage) {
   EXPECT_DEATH(RmsNorm(x, y, inv_rms, *queue),
                "RmsNorm: y bf16 \\[1, 4, 9\\], x bf16 \\[1, 4, 8\\]");
   EXPECT_DEATH(RmsNorm(inv_rms, y, inv_rms, *queue), "RmsNorm: x f32");
-  EXPECT_DEATH(MixNorm(x, x, Tensor(), scalars, {0, 2, -1}, mixed, x, inv_rms, *queue),
-               "lambdas 0, 2 of f32 \\[2\\]");
-  EXPECT_DEATH(MixNorm(x, x, Tensor(), scalars, {0, 1, 1}, mixed, x, inv_rms, *queue), "saved");
-  EXPECT_DEATH(MixNorm(x, x, Tensor(), scalars, {0, 1, -1}, x, x, inv_rms, *queue),
-               "mixed may not be x");
-  EXPECT_DEATH(MixNorm(x, x, Tensor(), scalars, {0, 1, -1}, mixed, x, Tensor(), *queue),
-               "u and inv_rms go together");
+  const MixNormArgs good = {.x = x,
+                            .x0 = x,
+                            .scalars = scalars,
+                            .which = {0, 1, -1},
+                            .mixed = mixed,
+                            .u = x,
+                            .inv_rms = inv_rms};
+  MixNormArgs bad = good;
+  bad.which = {0, 2, -1};
+  EXPECT_DEATH(MixNorm(bad, *queue), "lambdas 0, 2 of f32 \\[2\\]");
+  bad.which = {0, 1, 1};
+  EXPECT_DEATH(MixNorm(bad, *queue), "saved");
+  bad = good;
+  bad.mixed = x;
+  EXPECT_DEATH(MixNorm(bad, *queue), "mixed may not be x");
+  bad = good;
+  bad.inv_rms = Tensor();
+  EXPECT_DEATH(MixNorm(bad, *queue), "u and inv_rms go together");
   MixNormGradArgs grad;
   grad.x = grad.x0 = x;
   EXPECT_DEATH(MixNormGrad(grad, *queue), "without du there is no norm");

@@ -292,16 +292,15 @@ class CpuOptimizerOps : public OptimizerOps {
     });
   }
 
-  void MatrixUpdate(Tensor p, Tensor o, Tensor lr, Tensor decay, Tensor guard,
-                    Queue&) const override {
-    if (IsOff(guard)) return;
-    const int64_t size = p.dim(1) * p.dim(2);
+  void MatrixUpdate(const MatrixUpdateArgs& args, Queue&) const override {
+    if (IsOff(args.guard)) return;
+    const int64_t size = args.p.dim(1) * args.p.dim(2);
     const int64_t blocks = Blocks(size);
-    pool_.ParallelFor(p.dim(0) * blocks, [&](int64_t task) {
+    pool_.ParallelFor(args.p.dim(0) * blocks, [&](int64_t task) {
       const int64_t matrix = task / blocks;
       const int64_t begin = task % blocks * kBlock;
       KERNELS_DISPATCH(MatrixRange)
-      (p, o, lr.f32()[matrix], decay.f32()[matrix], matrix * size + begin,
+      (args.p, args.o, args.lr.f32()[matrix], args.decay.f32()[matrix], matrix * size + begin,
        std::min(kBlock, size - begin));
     });
   }

@@ -398,7 +398,7 @@ TEST(Optimizer, MatrixUpdateMatchesFloat64) {
     const HostTensor o = RandomTensor(DType::kBF16, {2, 130, 131}, 2, 0.1);
     const HostTensor lr = Filled(DType::kF32, {0.05, 0.02}), decay = Filled(DType::kF32, {1, 0.9});
     const std::vector<double> p0 = p.ToDouble();
-    MatrixUpdate(p, o, lr, decay, {}, *MakeCpuQueue(2));
+    MatrixUpdate({.p = p, .o = o, .lr = lr, .decay = decay}, *MakeCpuQueue(2));
     const std::vector<double> update = o.ToDouble(), got = p.ToDouble();
     for (int64_t i = 0; i < p.get().size(); ++i) {
       const int64_t b = i / (130 * 131);
@@ -413,8 +413,9 @@ TEST(Optimizer, MatrixUpdateMatchesFloat64) {
 TEST(Optimizer, O1_ZeroUpdateStillDecays) {
   const HostTensor p = RandomTensor(DType::kF32, {1, 3, 5}, 1);
   const std::vector<double> p0 = p.ToDouble();
-  MatrixUpdate(p, HostTensor(DType::kBF16, {1, 3, 5}), Filled(DType::kF32, {0.05}),
-               Filled(DType::kF32, {0.5}), {}, *MakeCpuQueue(1));
+  const HostTensor o(DType::kBF16, {1, 3, 5});
+  const HostTensor lr = Filled(DType::kF32, {0.05}), decay = Filled(DType::kF32, {0.5});
+  MatrixUpdate({.p = p, .o = o, .lr = lr, .decay = decay}, *MakeCpuQueue(1));
   for (size_t i = 0; i < p0.size(); ++i) EXPECT_EQ(p.ToDouble()[i], p0[i] * 0.5);
 }
 
@@ -444,7 +445,7 @@ TEST(Optimizer, ZeroGuardChangesNothing) {
       args.guard = guard;
       AdamUpdate(args, *queue);
       MomentumUpdate({.g = g, .m = k, .mu = mu, .guard = guard, .u = u}, *queue);
-      MatrixUpdate(w, o, lr, decay, guard, *queue);
+      MatrixUpdate({.p = w, .o = o, .lr = lr, .decay = decay, .guard = guard}, *queue);
       queue->Synchronize();
     };
     const auto before = state();

@@ -268,12 +268,12 @@ class CpuQkvOps : public QkvOps {
     });
   }
 
-  void QkvSplitNormRotaryGrad(const QkvArgs& forward, Tensor dq, Tensor dk, Tensor dv, Tensor dqkv,
-                              Tensor dvalue_rows, Tensor dscalars, Queue&) const override {
+  void QkvSplitNormRotaryGrad(const QkvArgs& forward, const QkvGradArgs& args,
+                              Queue&) const override {
     const QkvProblem problem(forward);
     problem.CheckTokens();
-    const QkvGradPointers grad = {dq.bf16(), dk.bf16(), dv.bf16(), dqkv.bf16(),
-                                  dvalue_rows ? dvalue_rows.bf16() : nullptr};
+    const QkvGradPointers grad = {args.dq.bf16(), args.dk.bf16(), args.dv.bf16(), args.dqkv.bf16(),
+                                  args.dvalue_rows ? args.dvalue_rows.bf16() : nullptr};
     const int64_t blocks = TokenBlock::Count(problem.slots, problem.tokens);
     const int64_t lambdas = forward.value_table ? 2 : 1;
     std::vector<double> sums(blocks * lambdas);
@@ -282,7 +282,7 @@ class CpuQkvOps : public QkvOps {
       KERNELS_DISPATCH(SplitNormRotaryGradBlock)(problem, grad, task, both);
       std::copy(both, both + lambdas, sums.data() + task * lambdas);
     });
-    AddToLeaves(sums, problem.slots, lambdas, dscalars, forward.value_lambda);
+    AddToLeaves(sums, problem.slots, lambdas, args.dscalars, forward.value_lambda);
   }
 
   void HeadGate(Tensor o, Tensor u, Tensor gate_w, Tensor y, Queue&) const override {
@@ -292,17 +292,16 @@ class CpuQkvOps : public QkvOps {
     });
   }
 
-  void HeadGateGrad(Tensor dy, Tensor o, Tensor u, Tensor gate_w, Tensor do_, Tensor du_head,
-                    Tensor dgate_w, Queue&) const override {
-    const GateProblem problem(o, u, gate_w);
-    const GateGradPointers grad = {dy.bf16(), do_.bf16(), du_head.f32()};
+  void HeadGateGrad(const HeadGateGradArgs& args, Queue&) const override {
+    const GateProblem problem(args.o, args.u, args.gate_w);
+    const GateGradPointers grad = {args.dy.bf16(), args.do_.bf16(), args.du_head.f32()};
     const int64_t blocks = TokenBlock::Count(problem.slots, problem.tokens);
-    std::vector<float> sums(blocks * gate_w.size());
+    const int64_t weights = args.gate_w.size();
+    std::vector<float> sums(blocks * weights);
     pool_.ParallelFor(blocks, [&](int64_t task) {
-      KERNELS_DISPATCH(GateGradBlock)
-      (problem, grad, task, sums.data() + task * gate_w.size());
+      KERNELS_DISPATCH(GateGradBlock)(problem, grad, task, sums.data() + task * weights);
     });
-    AddToLeaves(sums, problem.slots, gate_w.size(), dgate_w, 0);
+    AddToLeaves(sums, problem.slots, weights, args.dgate_w, 0);
   }
 
  private:

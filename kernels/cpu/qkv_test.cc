@@ -80,8 +80,14 @@ void RunQkv(const Case& c, const Data& data, int threads, int64_t begin, int64_t
   args.norm_value = c.norm_value;
   const auto queue = MakeCpuQueue(threads);
   QkvSplitNormRotary(args, *queue);
-  QkvSplitNormRotaryGrad(args, part(data.dq), part(data.dk), part(data.dv), part(data.dqkv),
-                         c.table ? part(data.dvalue_rows) : Tensor(), leaf, *queue);
+  QkvSplitNormRotaryGrad(args,
+                         {.dq = part(data.dq),
+                          .dk = part(data.dk),
+                          .dv = part(data.dv),
+                          .dqkv = part(data.dqkv),
+                          .dvalue_rows = c.table ? part(data.dvalue_rows) : Tensor(),
+                          .dscalars = leaf},
+                         *queue);
 }
 
 void RunQkv(const Case& c, const Data& data, int threads) {

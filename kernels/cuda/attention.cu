@@ -63,10 +63,10 @@ class CudaAttentionOps : public AttentionOps {
     cuda::LaunchAttention(cuda::AttentionProblem(args), Cuda(queue));
   }
 
-  void AttentionGrad(const AttentionArgs& forward, Tensor do_, Tensor delta, Tensor dq, Tensor dk,
-                     Tensor dv, Queue& queue) const override {
-    const cuda::AttentionGradPointers grad = {do_.bf16(), delta.f32(), dq.bf16(), dk.bf16(),
-                                              dv.bf16()};
+  void AttentionGrad(const AttentionArgs& forward, const AttentionGradArgs& args,
+                     Queue& queue) const override {
+    const cuda::AttentionGradPointers grad = {args.do_.bf16(), args.delta.f32(), args.dq.bf16(),
+                                              args.dk.bf16(), args.dv.bf16()};
     cuda::LaunchAttentionGrad(cuda::AttentionProblem(forward), grad, Cuda(queue));
   }
 };

@@ -99,8 +99,13 @@ struct Data {
       cuda::AttentionGradPortable(Args(c, side), do_.cuda, delta.cuda, dq.cuda, dk.cuda, dv.cuda,
                                   queue);
     } else {
-      AttentionGrad(Args(c, side), do_.on(side), delta.on(side), dq.on(side), dk.on(side),
-                    dv.on(side), queue);
+      AttentionGrad(Args(c, side),
+                    {.do_ = do_.on(side),
+                     .delta = delta.on(side),
+                     .dq = dq.on(side),
+                     .dk = dk.on(side),
+                     .dv = dv.on(side)},
+                    queue);
     }
   }
   // One slot of the CUDA side.

@@ -143,8 +143,9 @@ class StreamQueue : public CudaQueue {
         qkv_(MakeCudaQkvOps()),
         gated_(MakeCudaGatedOps()),
         weight_(MakeCudaWeightOps()),
-        table_{attention_.get(), elementwise_.get(), embedding_.get(), head_.get(),  matmul_.get(),
-               norm_.get(),      optimizer_.get(),   qkv_.get(),       gated_.get(), weight_.get()},
+        table_{attention_.get(), elementwise_.get(), embedding_.get(), head_.get(),
+               matmul_.get(),    norm_.get(),        optimizer_.get(), qkv_.get(),
+               gated_.get(),     weight_.get(),      embedding_.get(), head_.get()},
         readbacks_(std::make_shared<ReadbackPool>()) {
     CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     CUDA_CHECK(cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, device));
@@ -157,7 +158,7 @@ class StreamQueue : public CudaQueue {
     CUDA_CHECK(cudaStreamDestroy(stream_));
   }
 
-  const OpTable& ops() const override { return ops_ == nullptr ? table_ : *ops_; }
+  const OpTable& ops() const override { return table_; }
   cudaStream_t stream() const override { return stream_; }
   bool deterministic() const override { return options_.deterministic; }
   int processors() const override { return processors_; }
@@ -195,7 +196,6 @@ class StreamQueue : public CudaQueue {
 
   absl::Status SaveTuning() override { return gemm_->SaveChoices(); }
 
-  void SetOps(const OpTable* table) override { ops_ = table; }
   int64_t MarkTime() override {
     CHECK(!recording_) << "MarkTime while recording";
     if (marks_taken_ == marks_.size()) {
@@ -237,7 +237,6 @@ class StreamQueue : public CudaQueue {
   bool recording_ = false;
   UploadRing uploads_;
   const std::shared_ptr<ReadbackPool> readbacks_;
-  const OpTable* ops_ = nullptr;  // in place of the backend's
   std::vector<cudaEvent_t> marks_;
   size_t marks_taken_ = 0;
 };

@@ -157,20 +157,19 @@ void HeadGate(const Tensor& o, const Tensor& u, const Tensor& gate_w, const Tens
   CheckLaunch("HeadGate");
 }
 
-void HeadGateGrad(const Tensor& dy, const Tensor& o, const Tensor& u, const Tensor& gate_w,
-                  const Tensor& do_, const Tensor& du_head, const Tensor& dgate_w,
-                  CudaQueue& queue) {
-  const auto kernel = CheckGate(o, gate_w) == 64 ? GateGradKernel<64> : GateGradKernel<128>;
-  const Problem p(o, u, gate_w);
+void HeadGateGrad(const HeadGateGradArgs& args, CudaQueue& queue) {
+  const Tensor& o = args.o;
+  const auto kernel = CheckGate(o, args.gate_w) == 64 ? GateGradKernel<64> : GateGradKernel<128>;
+  const Problem p(o, args.u, args.gate_w);
   const int values = p.heads * p.k;
   const int64_t blocks = std::min(CeilDiv(p.tokens, kGateWarps), kMaxGateBlocks);
   Partials partials = {nullptr, o.dim(0), values, static_cast<int>(blocks)};
   partials.data = static_cast<float*>(queue.Scratch(partials.bytes()));
   const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(o.dim(0)));
-  kernel<<<grid, kGateThreads, 0, queue.stream()>>>(p, dy.bf16(), do_.bf16(), du_head.f32(),
-                                                    partials);
+  kernel<<<grid, kGateThreads, 0, queue.stream()>>>(p, args.dy.bf16(), args.do_.bf16(),
+                                                    args.du_head.f32(), partials);
   CheckLaunch("HeadGateGrad");
-  AddPartials(partials, 0, values, dgate_w, 0, queue.stream());
+  AddPartials(partials, 0, values, args.dgate_w, 0, queue.stream());
 }
 
 }  // namespace kernels::cuda

@@ -3,6 +3,7 @@
 #define KERNELS_CUDA_HEAD_GATE_H_
 
 #include "kernels/cuda/cuda_queue.h"
+#include "kernels/ops/qkv.h"
 #include "kernels/tensor.h"
 
 namespace kernels::cuda {
@@ -10,9 +11,7 @@ namespace kernels::cuda {
 // On CUDA: head_dim 64 or 128, at most 32 heads, k <= 16.
 void HeadGate(const Tensor& o, const Tensor& u, const Tensor& gate_w, const Tensor& y,
               CudaQueue& queue);
-void HeadGateGrad(const Tensor& dy, const Tensor& o, const Tensor& u, const Tensor& gate_w,
-                  const Tensor& do_, const Tensor& du_head, const Tensor& dgate_w,
-                  CudaQueue& queue);
+void HeadGateGrad(const HeadGateGradArgs& args, CudaQueue& queue);
 
 }  // namespace kernels::cuda
 

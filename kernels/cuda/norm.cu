@@ -137,27 +137,28 @@ class CudaNormOps : public NormOps {
     CheckLaunch("RmsNorm");
   }
 
-  void RmsNormGrad(Tensor dy, Tensor x, Tensor inv_rms, Tensor residual, Tensor dx,
-                   Queue& queue) const override {
+  void RmsNormGrad(const RmsNormGradArgs& args, Queue& queue) const override {
+    const Tensor& x = args.x;
     norm::ForColumns("RmsNormGrad", x, [&](auto shape) {
       using S = decltype(shape);
       norm::RmsNormGradKernel<S>
           <<<cuda::CeilDiv(x.rows(), S::kRows), norm::kThreads, 0, Cuda(queue).stream()>>>(
-              dy.bf16(), x.bf16(), inv_rms.f32(), norm::OptionalBF16(residual), x.rows(), x.cols(),
-              dx.bf16());
+              args.dy.bf16(), x.bf16(), args.inv_rms.f32(), norm::OptionalBF16(args.residual),
+              x.rows(), x.cols(), args.dx.bf16());
     });
     CheckLaunch("RmsNormGrad");
   }
 
-  void MixNorm(Tensor x, Tensor x0, Tensor saved, Tensor scalars, MixScalars which, Tensor mixed,
-               Tensor u, Tensor inv_rms, Queue& queue) const override {
+  void MixNorm(const MixNormArgs& args, Queue& queue) const override {
+    const Tensor &x = args.x, &u = args.u;
     norm::ForColumns("MixNorm", x, [&](auto shape) {
       using S = decltype(shape);
       norm::ForNorm(!u.empty(), [&](auto normed) {
         norm::MixNormKernel<S, normed>
             <<<cuda::CeilDiv(x.rows(), S::kRows), norm::kThreads, 0, Cuda(queue).stream()>>>(
-                x.bf16(), x0.bf16(), norm::OptionalBF16(saved), scalars.f32(), which, x.rows(),
-                x.cols(), mixed.bf16(), u ? u.bf16() : nullptr, u ? inv_rms.f32() : nullptr);
+                x.bf16(), args.x0.bf16(), norm::OptionalBF16(args.saved), args.scalars.f32(),
+                args.which, x.rows(), x.cols(), args.mixed.bf16(), u ? u.bf16() : nullptr,
+                u ? args.inv_rms.f32() : nullptr);
       });
     });
     CheckLaunch("MixNorm");

@@ -171,15 +171,24 @@ class CudaNormTest : public CudaTest {
     const Twin residual = with_residual ? Normal(DType::kBF16, shape.dims()) : Twin();
     const Twin dx = Output(DType::kBF16, shape.dims());
     const auto run = [&](Side side, Queue& queue) {
-      RmsNormGrad(dy.on(side), x.on(side), inv_rms.on(side), residual.on(side), dx.on(side), queue);
+      RmsNormGrad({.dy = dy.on(side),
+                   .x = x.on(side),
+                   .inv_rms = inv_rms.on(side),
+                   .residual = residual.on(side),
+                   .dx = dx.on(side)},
+                  queue);
     };
     Both(run);
     ExpectClose(dx, kNeighbour, 0, shape.Name());
     ExpectRepeats([&](Queue& queue) { run(Side::kCuda, queue); }, {dx.cuda});
     const Twin alone = Output(DType::kBF16, shape.dims());
     for (int64_t slot = 0; slot < shape.slots; ++slot) {
-      RmsNormGrad(Slot(dy, slot).cuda, Slot(x, slot).cuda, Slot(inv_rms, slot).cuda,
-                  Slot(residual, slot).cuda, Slot(alone, slot).cuda, cuda());
+      RmsNormGrad({.dy = Slot(dy, slot).cuda,
+                   .x = Slot(x, slot).cuda,
+                   .inv_rms = Slot(inv_rms, slot).cuda,
+                   .residual = Slot(residual, slot).cuda,
+                   .dx = Slot(alone, slot).cuda},
+                  cuda());
     }
     ExpectSlots(dx, alone, shape.Name());
   }
@@ -193,8 +202,13 @@ class CudaNormTest : public CudaTest {
         .lambda_x = 2, .lambda_x0 = 1, .skip = with_saved ? 3 : -1, .skip_is_weight = true};
     const Twin mixed = Output(DType::kBF16, shape.dims());
     const auto run = [&](Side side, Queue& queue) {
-      MixNorm(x.on(side), x0.on(side), saved.on(side), scalars.on(side), which, mixed.on(side), {},
-              {}, queue);
+      MixNorm({.x = x.on(side),
+               .x0 = x0.on(side),
+               .saved = saved.on(side),
+               .scalars = scalars.on(side),
+               .which = which,
+               .mixed = mixed.on(side)},
+              queue);
     };
     Both(run);
     ExpectClose(mixed, kNeighbour, 0, shape.Name());
@@ -210,8 +224,15 @@ class CudaNormTest : public CudaTest {
     const Twin mixed = Output(DType::kBF16, shape.dims()), u = Output(DType::kBF16, shape.dims());
     const Twin inv_rms = Output(DType::kF32, {shape.slots, shape.tokens});
     const auto run = [&](Side side, Queue& queue) {
-      MixNorm(x.on(side), x0.on(side), saved.on(side), scalars.on(side), which, mixed.on(side),
-              u.on(side), inv_rms.on(side), queue);
+      MixNorm({.x = x.on(side),
+               .x0 = x0.on(side),
+               .saved = saved.on(side),
+               .scalars = scalars.on(side),
+               .which = which,
+               .mixed = mixed.on(side),
+               .u = u.on(side),
+               .inv_rms = inv_rms.on(side)},
+              queue);
     };
     Both(run);
     ExpectClose(mixed, kNeighbour, 0, shape.Name());
@@ -223,8 +244,14 @@ class CudaNormTest : public CudaTest {
     const Twin mixed_alone = Output(DType::kBF16, shape.dims());
     const Twin u_alone = Output(DType::kBF16, shape.dims());
     for (int64_t slot = 0; slot < shape.slots; ++slot) {
-      MixNorm(Slot(x, slot).cuda, Slot(x0, slot).cuda, Slot(saved, slot).cuda, scalars.cuda, which,
-              Slot(mixed_alone, slot).cuda, Slot(u_alone, slot).cuda, Slot(inv_rms, slot).cuda,
+      MixNorm({.x = Slot(x, slot).cuda,
+               .x0 = Slot(x0, slot).cuda,
+               .saved = Slot(saved, slot).cuda,
+               .scalars = scalars.cuda,
+               .which = which,
+               .mixed = Slot(mixed_alone, slot).cuda,
+               .u = Slot(u_alone, slot).cuda,
+               .inv_rms = Slot(inv_rms, slot).cuda},
               cuda());
     }
     ExpectSlots(mixed, mixed_alone, shape.Name());
@@ -250,12 +277,19 @@ TEST_F(CudaNormTest, GradientAlongXVanishes) {
     const Twin inv_rms = Output(DType::kF32, {shape.slots, shape.tokens});
     const Twin dx = Output(DType::kBF16, shape.dims());
     RmsNorm(x.cuda, y.cuda, inv_rms.cuda, cuda());
-    RmsNormGrad(x.cuda, x.cuda, inv_rms.cuda, {}, dx.cuda, cuda());
+    RmsNormGrad({.dy = x.cuda, .x = x.cuda, .inv_rms = inv_rms.cuda, .dx = dx.cuda}, cuda());
     for (double value : OnHost(dx.cuda)) ASSERT_LT(std::fabs(value), 2e-5) << shape.Name();
 
     Mix m = MakeMix(shape, {.extra = false, .head = 0}, 1);
-    MixNorm(m.x.cuda, m.x0.cuda, m.saved.cuda, m.scalars.cuda, m.which, m.du.cuda, y.cuda,
-            m.inv_rms.cuda, cuda());
+    MixNorm({.x = m.x.cuda,
+             .x0 = m.x0.cuda,
+             .saved = m.saved.cuda,
+             .scalars = m.scalars.cuda,
+             .which = m.which,
+             .mixed = m.du.cuda,
+             .u = y.cuda,
+             .inv_rms = m.inv_rms.cuda},
+            cuda());
     m.dresidual = Twin();
     m.dx0_before = Zeros(DType::kBF16, shape.dims());
     m.dscalars_before = Zeros(DType::kF32, {1, kScalars});
@@ -368,10 +402,14 @@ TEST_F(CudaNormTest, InPlace) {
   EXPECT_EQ(Bytes(x.cuda), Bytes(y.cuda));
   const Twin copy = Output(DType::kBF16, dims);
   Set(copy.cuda, OnHost(residual.cuda));
-  RmsNormGrad(dy.cuda, y.cuda, inv_rms.cuda, residual.cuda, dx.cuda, cuda());
-  RmsNormGrad(dy.cuda, y.cuda, inv_rms.cuda, copy.cuda, copy.cuda, cuda());
+  const auto grad = [&](const Tensor& from, const Tensor& into) {
+    RmsNormGrad({.dy = dy.cuda, .x = y.cuda, .inv_rms = inv_rms.cuda, .residual = from, .dx = into},
+                cuda());
+  };
+  grad(residual.cuda, dx.cuda);
+  grad(copy.cuda, copy.cuda);
   EXPECT_EQ(Bytes(copy.cuda), Bytes(dx.cuda));
-  RmsNormGrad(dy.cuda, y.cuda, inv_rms.cuda, residual.cuda, dy.cuda, cuda());
+  grad(residual.cuda, dy.cuda);
   EXPECT_EQ(Bytes(dy.cuda), Bytes(dx.cuda));
 }
 

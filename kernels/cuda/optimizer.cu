@@ -116,15 +116,15 @@ void LaunchMomentumOfType(const MomentumArgs& args, CudaQueue& queue) {
 }
 
 template <typename P>
-void LaunchMatrix(const Tensor& p, const Tensor& o, const Tensor& lr, const Tensor& decay,
-                  const Tensor& guard, CudaQueue& queue) {
+void LaunchMatrix(const MatrixUpdateArgs& args, CudaQueue& queue) {
   Matrix<P> op;
-  op.p = static_cast<P*>(p.data());
-  op.o = o.bf16();
-  op.lr = lr.f32();
-  op.decay = decay.f32();
-  op.size = p.dim(1) * p.dim(2);
-  LaunchElementwise("MatrixUpdate", op, p.dim(0), op.size, guard, Aligned({op.p, op.o}), queue);
+  op.p = static_cast<P*>(args.p.data());
+  op.o = args.o.bf16();
+  op.lr = args.lr.f32();
+  op.decay = args.decay.f32();
+  op.size = args.p.dim(1) * args.p.dim(2);
+  LaunchElementwise("MatrixUpdate", op, args.p.dim(0), op.size, args.guard, Aligned({op.p, op.o}),
+                    queue);
 }
 
 // The norm. A block takes kNormBlock elements, thread t the vectors t, t + kThreads, ... of them.
@@ -229,10 +229,9 @@ class CudaOptimizerOps : public OptimizerOps {
     cuda::NormalizeBySecondMoment(args, Cuda(queue));
   }
 
-  void MatrixUpdate(Tensor p, Tensor o, Tensor lr, Tensor decay, Tensor guard,
-                    Queue& queue) const override {
-    p.dtype() == DType::kF32 ? LaunchMatrix<float>(p, o, lr, decay, guard, Cuda(queue))
-                             : LaunchMatrix<BF16>(p, o, lr, decay, guard, Cuda(queue));
+  void MatrixUpdate(const MatrixUpdateArgs& args, Queue& queue) const override {
+    args.p.dtype() == DType::kF32 ? LaunchMatrix<float>(args, Cuda(queue))
+                                  : LaunchMatrix<BF16>(args, Cuda(queue));
   }
 
   void SplitMatrixUpdate(const SplitMatrixArgs& args, Queue& queue) const override {

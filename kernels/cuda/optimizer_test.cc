@@ -122,7 +122,8 @@ TEST_F(OptimizerTest, MatrixUpdate) {
       const Twin lr = Of(DType::kF32, {3}, {0.05, 0.02, 0.3});
       const Twin decay = Of(DType::kF32, {3}, {1, 0.9, 0.5});
       Both([&](Side side, Queue& queue) {
-        MatrixUpdate(p.on(side), o.on(side), lr.on(side), decay.on(side), {}, queue);
+        MatrixUpdate({.p = p.on(side), .o = o.on(side), .lr = lr.on(side), .decay = decay.on(side)},
+                     queue);
       });
       ExpectClose(p, Error(dtype), 0, "p");
     }
@@ -273,7 +274,8 @@ TEST_F(OptimizerTest, ZeroGuardChangesNothing) {
                      cuda());
       NormalizeBySecondMoment(
           {.o = o.cuda, .w = moment.cuda, .guard = guard, .p = out.cuda, .beta2 = 0.95f}, cuda());
-      MatrixUpdate(w.cuda, o.cuda, lr.cuda, decay.cuda, guard, cuda());
+      MatrixUpdate({.p = w.cuda, .o = o.cuda, .lr = lr.cuda, .decay = decay.cuda, .guard = guard},
+                   cuda());
       cuda().Synchronize();
     };
     const auto before = state();

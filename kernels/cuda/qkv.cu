@@ -348,12 +348,12 @@ class CudaQkvOps : public QkvOps {
     });
   }
 
-  void QkvSplitNormRotaryGrad(const QkvArgs& forward, Tensor dq, Tensor dk, Tensor dv, Tensor dqkv,
-                              Tensor dvalue_rows, Tensor dscalars, Queue& queue) const override {
+  void QkvSplitNormRotaryGrad(const QkvArgs& forward, const QkvGradArgs& grad,
+                              Queue& queue) const override {
     ForKernel(forward, [&](auto half, auto angle, auto norm_value) {
       Backward<half, decltype(angle), norm_value>(
-          forward, {dq.bf16(), dk.bf16(), dv.bf16()}, dqkv.bf16(),
-          dvalue_rows ? dvalue_rows.bf16() : nullptr, dscalars, Cuda(queue));
+          forward, {grad.dq.bf16(), grad.dk.bf16(), grad.dv.bf16()}, grad.dqkv.bf16(),
+          grad.dvalue_rows ? grad.dvalue_rows.bf16() : nullptr, grad.dscalars, Cuda(queue));
     });
   }
 
@@ -361,9 +361,8 @@ class CudaQkvOps : public QkvOps {
     cuda::HeadGate(o, u, gate_w, y, Cuda(queue));
   }
 
-  void HeadGateGrad(Tensor dy, Tensor o, Tensor u, Tensor gate_w, Tensor do_, Tensor du_head,
-                    Tensor dgate_w, Queue& queue) const override {
-    cuda::HeadGateGrad(dy, o, u, gate_w, do_, du_head, dgate_w, Cuda(queue));
+  void HeadGateGrad(const HeadGateGradArgs& args, Queue& queue) const override {
+    cuda::HeadGateGrad(args, Cuda(queue));
   }
 };
 

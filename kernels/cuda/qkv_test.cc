@@ -103,10 +103,15 @@ class QkvTest : public CudaTest {
                   Queue& queue) {
     const QkvArgs args = Args(d, side, first, count);
     QkvSplitNormRotary(args, queue);
-    QkvSplitNormRotaryGrad(
-        args, d.dq.on(side).Slice(first, count), d.dk.on(side).Slice(first, count),
-        d.dv.on(side).Slice(first, count), d.dqkv.on(side).Slice(first, count),
-        d.table ? d.dvalue_rows.on(side).Slice(first, count) : Tensor(), dscalars, queue);
+    const auto part = [&](const Twin& twin) { return twin.on(side).Slice(first, count); };
+    QkvSplitNormRotaryGrad(args,
+                           {.dq = part(d.dq),
+                            .dk = part(d.dk),
+                            .dv = part(d.dv),
+                            .dqkv = part(d.dqkv),
+                            .dvalue_rows = d.table ? part(d.dvalue_rows) : Tensor(),
+                            .dscalars = dscalars},
+                           queue);
   }
 
   void ExpectIndependentSlots(const Shape& shape);
@@ -206,7 +211,13 @@ class HeadGateTest : public CudaTest {
     const auto part = [&](const Twin& twin) { return twin.on(side).Slice(first, count); };
     const Tensor gate_w = d.gate_w.on(side);
     HeadGate(part(d.o), part(d.u), gate_w, part(d.y), queue);
-    HeadGateGrad(part(d.dy), part(d.o), part(d.u), gate_w, part(d.d_o), part(d.du_head), dgate_w,
+    HeadGateGrad({.dy = part(d.dy),
+                  .o = part(d.o),
+                  .u = part(d.u),
+                  .gate_w = gate_w,
+                  .do_ = part(d.d_o),
+                  .du_head = part(d.du_head),
+                  .dgate_w = dgate_w},
                  queue);
   }
 };
@@ -246,8 +257,14 @@ TEST_F(HeadGateTest, ManyHeads) {
 TEST_F(HeadGateTest, GradInPlace) {
   const Data d = Make({2, 48, 6, 128}, 12, 1);
   Both([&](Side side, Queue& queue) {
-    HeadGateGrad(d.dy.on(side), d.o.on(side), d.u.on(side), d.gate_w.on(side), d.dy.on(side),
-                 d.du_head.on(side), d.dgate_w.on(side), queue);
+    HeadGateGrad({.dy = d.dy.on(side),
+                  .o = d.o.on(side),
+                  .u = d.u.on(side),
+                  .gate_w = d.gate_w.on(side),
+                  .do_ = d.dy.on(side),
+                  .du_head = d.du_head.on(side),
+                  .dgate_w = d.dgate_w.on(side)},
+                 queue);
   });
   ExpectClose(d.dy, kStep, 0, "do");
   ExpectClose(d.du_head, 1e-4, 0, "du_head");

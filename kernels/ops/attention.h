@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
+#include "kernels/ops/op_cost.h"
 #include "kernels/queue.h"
 #include "kernels/tensor.h"
 
@@ -60,17 +62,31 @@ void Attention(const AttentionArgs& args, Queue& queue);
 // CHECK-fail.
 void CachedAttention(const AttentionArgs& args, int64_t begin, Queue& queue);
 
-// dq, dk, dv bf16 [slots, T, heads * d], written, from do_ (like o). `forward` has o and lse.
-//   delta  f32 [slots, heads, T], scratch: rowsum(do * o)
-void AttentionGrad(const AttentionArgs& forward, Tensor do_, Tensor delta, Tensor dq, Tensor dk,
-                   Tensor dv, Queue& queue);
+// Backward. `forward` has o and lse.
+struct AttentionGradArgs {
+  Tensor do_;         // bf16 [slots, T, heads * d], the gradient of o
+  Tensor delta;       // f32 [slots, heads, T], scratch: rowsum(do * o)
+  Tensor dq, dk, dv;  // bf16 like do_, written
+};
+void AttentionGrad(const AttentionArgs& forward, const AttentionGradArgs& grad, Queue& queue);
+
+// `pairs`: query-key pairs of one slot and head. Forward two products, backward five (the scores
+// again, and the gradients of probabilities, q, k and v).
+OpCost AttentionCost(const AttentionArgs& args, double pairs);
+OpCost AttentionGradCost(const AttentionArgs& forward, double pairs);
+// With the pairs of a slot that is one document; of k and v the rows that some query sees.
+OpCost CachedAttentionCost(const AttentionArgs& args, int64_t begin);
+// Pairs of a slot that is one document: the most that a window allows.
+double AttentionPairs(int64_t slot_tokens, const AttentionWindow& window);
+// Pairs of a slot with these documents (AttentionArgs::boundaries, one row).
+double AttentionPairs(const std::vector<int32_t>& boundaries, const AttentionWindow& window);
 
 class AttentionOps {
  public:
   virtual ~AttentionOps() = default;
   virtual void Attention(const AttentionArgs& args, Queue& queue) const = 0;
-  virtual void AttentionGrad(const AttentionArgs& forward, Tensor do_, Tensor delta, Tensor dq,
-                             Tensor dk, Tensor dv, Queue& queue) const = 0;
+  virtual void AttentionGrad(const AttentionArgs& forward, const AttentionGradArgs& grad,
+                             Queue& queue) const = 0;
   virtual void CachedAttention(const AttentionArgs& args, int64_t begin, Queue& queue) const;
 };
 

@@ -2,6 +2,7 @@
 #ifndef KERNELS_OPS_ELEMENTWISE_H_
 #define KERNELS_OPS_ELEMENTWISE_H_
 
+#include "kernels/ops/op_cost.h"
 #include "kernels/queue.h"
 #include "kernels/tensor.h"
 
@@ -36,6 +37,16 @@ void PoisonIfFound(Tensor found, Tensor y, Queue& queue);
 // guard becomes 0 if x holds a NaN or an infinity; otherwise it stays as it is. An op that reads
 // the guard is then held back without the host having to wait.  x  f32, any shape; guard  i32 [1]
 void ClearUnlessFinite(Tensor x, Tensor guard, Queue& queue);
+
+OpCost FillZeroCost(const Tensor& x);
+OpCost CopyCost(const Tensor& x, const Tensor& y);
+OpCost AddCost(const Tensor& x, const Tensor& y);
+OpCost SumCost(const Tensor& a);
+OpCost ScaleCost(const Tensor& x);
+OpCost RowSumsCost(const Tensor& x, const Tensor& sums);
+OpCost FirstNonFiniteCost(const Tensor& x, const Tensor& index);
+OpCost PoisonIfFoundCost(const Tensor& found, const Tensor& y);
+OpCost ClearUnlessFiniteCost(const Tensor& x, const Tensor& guard);
 
 class ElementwiseOps {
  public:

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "kernels/ops/op_cost.h"
 #include "kernels/queue.h"
 #include "kernels/tensor.h"
 
@@ -54,16 +55,27 @@ enum class RowMove : uint8_t { kGather, kScatter, kAdd };
 void MoveRows(RowMove move, Tensor rows, Tensor table, Tensor packed, Queue& queue);
 const char* Name(RowMove move);  // "GatherRows", "ScatterRows", "AddRows"
 
-class EmbeddingOps {
+OpCost EmbedSmearNormCost(const EmbedSmearNormArgs& args);
+OpCost EmbedSmearNormGradCost(const EmbedSmearNormArgs& forward, const Tensor& dx0,
+                              const Tensor& dsmear_w, const Tensor& dscalars);
+OpCost EmbeddingGradCost(const Tensor& tokens, const Tensor& de, const Tensor& dtable);
+OpCost MoveRowsCost(RowMove move, const Tensor& rows, const Tensor& table, const Tensor& packed);
+
+// The part of EmbeddingOps that memory is planned with, which needs no device.
+class EmbeddingWorkspace {
  public:
-  virtual ~EmbeddingOps() = default;
+  virtual ~EmbeddingWorkspace() = default;
+  virtual int64_t EmbeddingGradWorkspaceBytes(int64_t slots, int64_t slot_tokens, int64_t vocab,
+                                              int64_t dim) const = 0;
+};
+
+class EmbeddingOps : public EmbeddingWorkspace {
+ public:
   virtual void EmbedSmearNorm(const EmbedSmearNormArgs& args, Queue& queue) const = 0;
   virtual void EmbedSmearNormGrad(const EmbedSmearNormArgs& forward, Tensor dx0, Tensor de,
                                   Tensor dsmear_w, Tensor dscalars, Queue& queue) const = 0;
   virtual void EmbeddingGrad(Tensor tokens, Tensor de, Tensor dtable, Tensor workspace,
                              Queue& queue) const = 0;
-  virtual int64_t EmbeddingGradWorkspaceBytes(int64_t slots, int64_t slot_tokens, int64_t vocab,
-                                              int64_t dim) const = 0;
   virtual void MoveRows(RowMove move, Tensor rows, Tensor table, Tensor packed,
                         Queue& queue) const = 0;
 };

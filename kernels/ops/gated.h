@@ -3,6 +3,7 @@
 #ifndef KERNELS_OPS_GATED_H_
 #define KERNELS_OPS_GATED_H_
 
+#include "kernels/ops/op_cost.h"
 #include "kernels/queue.h"
 #include "kernels/tensor.h"
 
@@ -69,6 +70,11 @@ struct GatedSkipGradArgs {
   Tensor dscalars;  // f32 [leaves, m], added to
 };
 void GatedSkipGrad(const GatedSkipArgs& forward, const GatedSkipGradArgs& grad, Queue& queue);
+
+OpCost GatedQkvCost(const GatedQkvArgs& args);
+OpCost GatedQkvGradCost(const GatedQkvArgs& forward, const GatedQkvGradArgs& grad);
+OpCost GatedSkipCost(const GatedSkipArgs& args);
+OpCost GatedSkipGradCost(const GatedSkipArgs& forward, const GatedSkipGradArgs& grad);
 
 class GatedOps {
  public:

@@ -1,5 +1,8 @@
 #include "kernels/ops/head.h"
 
+#include "kernels/ops/checks.h"
+#include "kernels/ops/cost_terms.h"
+#include "kernels/ops/trace_scope.h"
 #include "third_party/absl_compat/check.h"
 
 namespace kernels {
@@ -8,8 +11,8 @@ namespace {
 void CheckInputs(const char* op, const HeadArgs& args) {
   const Tensor& x = args.x;
   const Tensor& w = args.w;
-  CHECK(x.rank() == 3 && x.dtype() == DType::kBF16) << op << ": x " << x;
-  CHECK(w.rank() == 2 && w.dtype() == DType::kBF16) << op << ": w " << w;
+  CheckRank(op, "x", x, DType::kBF16, 3);
+  CheckRank(op, "w", w, DType::kBF16, 2);
   CHECK_EQ(x.cols(), w.dim(args.w_transposed ? 0 : 1))
       << op << ": x " << x << ", w " << w << (args.w_transposed ? ", transposed" : "");
   CHECK_GT(args.softcap, 0.0f) << op;
@@ -28,10 +31,20 @@ void CheckWorkspace(const char* op, const HeadArgs& args, const Queue& queue) {
       << " bytes that x " << x << ", w " << args.w << " need";
 }
 
-void CheckRows(const char* op, const char* what, const Tensor& rows, DType dtype, const Tensor& x) {
-  CHECK(rows.dtype() == dtype && rows.rank() == 2 && rows.dim(0) == x.dim(0) &&
-        rows.dim(1) == x.dim(1))
-      << op << ": " << what << " " << rows << ", x " << x;
+void CheckTargetsAndLosses(const char* op, const HeadArgs& args, const Tensor& losses) {
+  const int64_t slots = args.x.dim(0), tokens = args.x.dim(1);
+  CheckTensor(op, "targets", args.targets, DType::kI32, {slots, tokens});
+  CheckTensor(op, "losses", losses, DType::kF32, {slots, tokens});
+}
+
+OpCost HeadCost(const HeadArgs& args, int products) {
+  OpCost cost;
+  cost.phase = OpPhase::kHeadLoss;
+  cost.shape = Text(args.x, args.w);
+  cost.flops = products * ProductFlops(args.x.rows(), args.w.dim(0), args.w.dim(1));
+  cost.fp8 = args.precision.fp8;
+  cost.bytes = Bytes(args.x) + Bytes(args.w);
+  return cost;
 }
 
 }  // namespace
@@ -39,35 +52,30 @@ void CheckRows(const char* op, const char* what, const Tensor& rows, DType dtype
 void HeadLoss(const HeadArgs& args, Tensor losses, Queue& queue) {
   constexpr char kOp[] = "HeadLoss";
   CheckInputs(kOp, args);
-  CheckRows(kOp, "targets", args.targets, DType::kI32, args.x);
-  CheckRows(kOp, "losses", losses, DType::kF32, args.x);
+  CheckTargetsAndLosses(kOp, args, losses);
   CheckWorkspace(kOp, args, queue);
   CHECK(args.loss_weights.empty())
       << kOp << ": loss_weights " << args.loss_weights << " are HeadLossGrad's alone";
+  const TraceScope scope(kOp, queue, [&] { return HeadLossCost(args, losses); });
   queue.ops().head->HeadLoss(args, losses, queue);
 }
 
 void HeadLossGrad(const HeadArgs& args, Tensor losses, Tensor dx, Tensor dw, Queue& queue) {
   constexpr char kOp[] = "HeadLossGrad";
   CheckInputs(kOp, args);
-  CheckRows(kOp, "targets", args.targets, DType::kI32, args.x);
-  CheckRows(kOp, "losses", losses, DType::kF32, args.x);
+  CheckTargetsAndLosses(kOp, args, losses);
   CheckWorkspace(kOp, args, queue);
   if (args.precision.fp8) {
     CHECK_GT(args.precision.grad_scale, 0.0f) << kOp << ": fp8 without a scale of the gradient";
   }
-  CHECK(dx.dtype() == DType::kBF16 && SameShape(dx, args.x))
-      << kOp << ": dx " << dx << ", x " << args.x;
+  CheckLike(kOp, "dx", dx, DType::kBF16, "x", args.x);
   const Tensor& weights = args.loss_weights;
   CHECK(weights.empty() || (weights.dtype() == DType::kF32 && weights.rank() == 1 &&
                             weights.size() >= 1 && weights.size() <= kMaxLossWeights))
       << kOp << ": loss_weights " << weights << ", of which there are 1 to " << kMaxLossWeights;
   const Tensor& w = args.w;
-  CHECK(dw.dtype() == DType::kF32 && dw.rank() == 3 && dw.dim(1) == w.dim(0) &&
-        dw.dim(2) == w.dim(1))
-      << kOp << ": dw " << dw << ", w " << w;
-  CHECK(dw.dim(0) == 1 || dw.dim(0) == args.x.dim(0))
-      << kOp << ": dw " << dw << " has neither one leaf nor one per slot of x " << args.x;
+  CheckLeaves(kOp, "dw", dw, args.x.dim(0), {w.dim(0), w.dim(1)});
+  const TraceScope scope(kOp, queue, [&] { return HeadLossGradCost(args, losses, dw); });
   queue.ops().head->HeadLossGrad(args, losses, dx, dw, queue);
 }
 
@@ -77,15 +85,33 @@ void HeadLogits(const HeadArgs& args, Tensor logits, Queue& queue) {
   CheckWorkspace(kOp, args, queue);
   const Tensor& x = args.x;
   CHECK_EQ(x.dim(0), 1) << kOp << ": x " << x;
-  CHECK(logits.dtype() == DType::kF32 && logits.rank() == 3 && logits.dim(0) == 1 &&
-        logits.dim(1) == x.dim(1) && logits.dim(2) == HeadVocab(args))
-      << kOp << ": logits " << logits << ", x " << x << ", w " << args.w;
+  CheckTensor(kOp, "logits", logits, DType::kF32, {1, x.dim(1), HeadVocab(args)});
+  const TraceScope scope(kOp, queue, [&] { return HeadLogitsCost(args, logits); });
   queue.ops().head->HeadLogits(args, logits, queue);
 }
 
 int64_t HeadWorkspaceBytes(int64_t slots, int64_t slot_tokens, int64_t vocab, int64_t dim,
                            const Queue& queue) {
-  return queue.ops().head->HeadWorkspaceBytes(slots, slot_tokens, vocab, dim);
+  return queue.ops().head_workspace->HeadWorkspaceBytes(slots, slot_tokens, vocab, dim);
+}
+
+OpCost HeadLossCost(const HeadArgs& args, const Tensor& losses) {
+  OpCost cost = HeadCost(args, 1);
+  cost.bytes += Bytes(args.targets) + Bytes(losses);
+  return cost;
+}
+
+OpCost HeadLossGradCost(const HeadArgs& args, const Tensor& losses, const Tensor& dw) {
+  OpCost cost = HeadCost(args, 3);
+  cost.bytes += Bytes(args.targets) + Bytes(args.loss_weights) + Bytes(losses) + Bytes(args.x) +
+                2 * Bytes(dw);
+  return cost;
+}
+
+OpCost HeadLogitsCost(const HeadArgs& args, const Tensor& logits) {
+  OpCost cost = HeadCost(args, 1);
+  cost.bytes += Bytes(logits);
+  return cost;
 }
 
 }  // namespace kernels

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "kernels/ops/op_cost.h"
 #include "kernels/queue.h"
 #include "kernels/tensor.h"
 
@@ -75,15 +76,25 @@ void HeadLogits(const HeadArgs& args, Tensor logits, Queue& queue);
 int64_t HeadWorkspaceBytes(int64_t slots, int64_t slot_tokens, int64_t vocab, int64_t dim,
                            const Queue& queue);
 
-class HeadOps {
+// Logits cost nothing: they need not exist.
+OpCost HeadLossCost(const HeadArgs& args, const Tensor& losses);
+OpCost HeadLossGradCost(const HeadArgs& args, const Tensor& losses, const Tensor& dw);
+OpCost HeadLogitsCost(const HeadArgs& args, const Tensor& logits);
+
+// The part of HeadOps that memory is planned with, which needs no device.
+class HeadWorkspace {
  public:
-  virtual ~HeadOps() = default;
+  virtual ~HeadWorkspace() = default;
+  virtual int64_t HeadWorkspaceBytes(int64_t slots, int64_t slot_tokens, int64_t vocab,
+                                     int64_t dim) const = 0;
+};
+
+class HeadOps : public HeadWorkspace {
+ public:
   virtual void HeadLoss(const HeadArgs& args, Tensor losses, Queue& queue) const = 0;
   virtual void HeadLossGrad(const HeadArgs& args, Tensor losses, Tensor dx, Tensor dw,
                             Queue& queue) const = 0;
   virtual void HeadLogits(const HeadArgs& args, Tensor logits, Queue& queue) const = 0;
-  virtual int64_t HeadWorkspaceBytes(int64_t slots, int64_t slot_tokens, int64_t vocab,
-                                     int64_t dim) const = 0;
 };
 
 }  // namespace kernels

@@ -3,6 +3,7 @@
 #ifndef KERNELS_OPS_MATMUL_H_
 #define KERNELS_OPS_MATMUL_H_
 
+#include "kernels/ops/op_cost.h"
 #include "kernels/queue.h"
 #include "kernels/tensor.h"
 
@@ -59,6 +60,13 @@ void LinearRelu2Grad(Tensor dy, Tensor w, HiddenDim hidden, Tensor a, Tensor da,
 //
 // Half the work of MatMul, and no overlap of c with x or addend.
 void SymmetricProduct(Tensor x, float alpha, float beta, Tensor addend, Tensor c, Queue& queue);
+
+OpCost MatMulCost(const Tensor& a, const Tensor& b, const Tensor& c, const MatMulOptions& options);
+OpCost WeightGradCost(const Tensor& dy, const Tensor& x, const Tensor& dw);
+OpCost LinearRelu2Cost(const Tensor& u, const Tensor& w, const Tensor& a);
+OpCost LinearRelu2GradCost(const Tensor& dy, const Tensor& w, const Tensor& a);
+// Half of the products, and the diagonal.
+OpCost SymmetricProductCost(const Tensor& x, float beta, const Tensor& c);
 
 class MatMulOps {
  public:

@@ -4,6 +4,7 @@
 #ifndef KERNELS_OPS_NORM_H_
 #define KERNELS_OPS_NORM_H_
 
+#include "kernels/ops/op_cost.h"
 #include "kernels/queue.h"
 #include "kernels/tensor.h"
 
@@ -21,10 +22,14 @@ void RmsNorm(Tensor x, Tensor y, Tensor inv_rms, Queue& queue);
 // for rounding. RmsNorm's output y, which is n rounded to bf16, would give such sums a bias, and is
 // not read. PyTorch's _fused_rms_norm_backward normalises again from x in the same way.
 //
-//   dy, x     bf16 [slots, T, D]; x and inv_rms as RmsNorm had them
-//   residual  bf16 like dy, or empty; may be dx
-//   dx        bf16 like dy, rounded once; may be dy
-void RmsNormGrad(Tensor dy, Tensor x, Tensor inv_rms, Tensor residual, Tensor dx, Queue& queue);
+struct RmsNormGradArgs {
+  Tensor dy;             // bf16 [slots, T, D]
+  Tensor x;              // bf16 [slots, T, D], as RmsNorm had it
+  Tensor inv_rms;        // f32 [slots, T], RmsNorm's output
+  Tensor residual = {};  // bf16 like dy, or empty; may be dx
+  Tensor dx;             // bf16 like dy, rounded once; may be dy
+};
+void RmsNormGrad(const RmsNormGradArgs& args, Queue& queue);
 
 // Which scalars a mix reads, as indices into the model's `scalars`.
 struct MixScalars {
@@ -38,14 +43,16 @@ struct MixScalars {
 // mixed = lambda_x * (x + s * saved) + lambda_x0 * x0;  u = rms(mixed), with s = sigmoid(skip) or,
 // if skip_is_weight, skip. With lambda_x = -1 and subtract_x0 that is x - lambda x0 before a norm,
 // whatever x0 is. Without u and inv_rms, both empty, there is no norm.
-//
-//   x, x0, saved  bf16 [slots, T, D]; saved is empty without a skip connection
-//   scalars       f32 [n]
-//   mixed, u      bf16 like x; mixed is rounded once, and u comes from the rounded mixed.
-//                 mixed may not be x.
-//   inv_rms       f32 [slots, T]
-void MixNorm(Tensor x, Tensor x0, Tensor saved, Tensor scalars, MixScalars which, Tensor mixed,
-             Tensor u, Tensor inv_rms, Queue& queue);
+struct MixNormArgs {
+  Tensor x, x0;       // bf16 [slots, T, D]
+  Tensor saved = {};  // bf16 like x; empty without a skip connection
+  Tensor scalars;     // f32 [n]
+  MixScalars which;
+  Tensor mixed;         // bf16 like x, output, rounded once; may not be x
+  Tensor u = {};        // bf16 like x, output, from the rounded mixed
+  Tensor inv_rms = {};  // f32 [slots, T], output
+};
+void MixNorm(const MixNormArgs& args, Queue& queue);
 
 // The backward pass of MixNorm. It mixes again: with s and mixed as there, the latter rounded to
 // bf16, n = mixed * inv_rms in f32 (see RmsNormGrad) and
@@ -75,14 +82,17 @@ struct MixNormGradArgs {
 };
 void MixNormGrad(const MixNormGradArgs& args, Queue& queue);
 
+OpCost RmsNormCost(const Tensor& x, const Tensor& inv_rms);
+OpCost RmsNormGradCost(const RmsNormGradArgs& args);
+OpCost MixNormCost(const MixNormArgs& args);
+OpCost MixNormGradCost(const MixNormGradArgs& args);
+
 class NormOps {
  public:
   virtual ~NormOps() = default;
   virtual void RmsNorm(Tensor x, Tensor y, Tensor inv_rms, Queue& queue) const = 0;
-  virtual void RmsNormGrad(Tensor dy, Tensor x, Tensor inv_rms, Tensor residual, Tensor dx,
-                           Queue& queue) const = 0;
-  virtual void MixNorm(Tensor x, Tensor x0, Tensor saved, Tensor scalars, MixScalars which,
-                       Tensor mixed, Tensor u, Tensor inv_rms, Queue& queue) const = 0;
+  virtual void RmsNormGrad(const RmsNormGradArgs& args, Queue& queue) const = 0;
+  virtual void MixNorm(const MixNormArgs& args, Queue& queue) const = 0;
   virtual void MixNormGrad(const MixNormGradArgs& args, Queue& queue) const = 0;
 };
 

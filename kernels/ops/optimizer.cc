@@ -2,26 +2,24 @@
 
 #include <algorithm>
 
+#include "kernels/ops/checks.h"
+#include "kernels/ops/cost_terms.h"
+#include "kernels/ops/trace_scope.h"
 #include "third_party/absl_compat/check.h"
 
 namespace kernels {
 namespace {
 
-bool IsFloat(const Tensor& t) { return t.dtype() == DType::kF32 || t.dtype() == DType::kBF16; }
-
-void CheckElements(const char* op, const char* what, const Tensor& t, const Tensor& like) {
-  CHECK(t.rank() == 1 && SameShape(t, like))
-      << op << ": " << what << " " << t << " beside " << like;
+// [n] of any dtype, as many elements as `like`.
+void CheckElements(const char* op, const char* name, const Tensor& t, const char* like_name,
+                   const Tensor& like) {
+  CHECK_EQ(t.rank(), 1) << op << ": " << name << " " << t;
+  CheckLike(op, name, t, t.dtype(), like_name, like);
 }
 
 void CheckGuard(const char* op, const Tensor& guard) {
   if (guard.empty()) return;
   CHECK(guard.dtype() == DType::kI32 && guard.size() == 1) << op << ": guard " << guard;
-}
-
-void CheckPerMatrix(const char* op, const char* what, const Tensor& t, const Tensor& p) {
-  CHECK(t.dtype() == DType::kF32 && t.rank() == 1 && t.dim(0) == p.dim(0))
-      << op << ": " << what << " " << t << ", p " << p;
 }
 
 }  // namespace
@@ -32,17 +30,17 @@ void AdamUpdate(const AdamArgs& args, Queue& queue) {
   CHECK_EQ(args.g.dtype(), DType::kF32) << kOp << ": g " << args.g;
   CHECK(IsFloat(args.m) && args.m.dtype() == args.v.dtype())
       << kOp << ": m " << args.m << ", v " << args.v;
-  CheckElements(kOp, "p", args.p, args.g);
-  CheckElements(kOp, "m", args.m, args.p);
-  CheckElements(kOp, "v", args.v, args.p);
+  CheckElements(kOp, "p", args.p, "g", args.g);
+  CheckElements(kOp, "m", args.m, "p", args.p);
+  CheckElements(kOp, "v", args.v, "p", args.p);
   if (!args.mantissa.empty()) {
     CHECK(args.p.dtype() == DType::kBF16 && args.mantissa.dtype() == DType::kU16)
         << kOp << ": p " << args.p << ", mantissa " << args.mantissa;
-    CheckElements(kOp, "mantissa", args.mantissa, args.p);
+    CheckElements(kOp, "mantissa", args.mantissa, "p", args.p);
   }
-  CHECK(args.rates.dtype() == DType::kF32 && args.rates.rank() == 1 && args.rates.dim(0) == 3)
-      << kOp << ": rates " << args.rates;
+  CheckTensor(kOp, "rates", args.rates, DType::kF32, {3});
   CheckGuard(kOp, args.guard);
+  const TraceScope scope(kOp, queue, [&] { return AdamUpdateCost(args); });
   queue.ops().optimizer->AdamUpdate(args, queue);
 }
 
@@ -55,17 +53,16 @@ void AdamFlat(const AdamFlatArgs& args, Queue& queue) {
         << kOp << ": p " << p << " beside " << args.p[0];
     elements += p.size();
   }
-  CHECK(args.g.dtype() == DType::kF32 && args.g.rank() == 1) << kOp << ": g " << args.g;
+  CheckRank(kOp, "g", args.g, DType::kF32, 1);
   CHECK_EQ(args.g.size(), elements) << kOp << ": " << args.p.size() << " parameters with "
                                     << elements << " elements, g " << args.g;
   CHECK(IsFloat(args.m) && args.m.dtype() == args.v.dtype())
       << kOp << ": m " << args.m << ", v " << args.v;
-  CheckElements(kOp, "m", args.m, args.g);
-  CheckElements(kOp, "v", args.v, args.g);
-  CHECK(args.rates.dtype() == DType::kF32 && args.rates.rank() == 2 &&
-        args.rates.dim(0) == static_cast<int64_t>(args.p.size()) && args.rates.dim(1) == 6)
-      << kOp << ": rates " << args.rates << " of " << args.p.size() << " parameters";
+  CheckElements(kOp, "m", args.m, "g", args.g);
+  CheckElements(kOp, "v", args.v, "g", args.g);
+  CheckTensor(kOp, "rates", args.rates, DType::kF32, {static_cast<int64_t>(args.p.size()), 6});
   CheckGuard(kOp, args.guard);
+  const TraceScope scope(kOp, queue, [&] { return AdamFlatCost(args); });
   queue.ops().optimizer->AdamFlat(args, queue);
 }
 
@@ -75,96 +72,141 @@ void MomentumUpdate(const MomentumArgs& args, Queue& queue) {
   CHECK_EQ(g.dtype(), DType::kF32) << kOp << ": g " << g;
   CHECK(IsFloat(m)) << kOp << ": m " << m;
   CHECK_EQ(u.dtype(), DType::kBF16) << kOp << ": u " << u;
-  CheckElements(kOp, "m", m, g);
-  CheckElements(kOp, "u", u, g);
+  CheckElements(kOp, "m", m, "g", g);
+  CheckElements(kOp, "u", u, "g", g);
   CHECK(mu.dtype() == DType::kF32 && mu.size() == 1) << kOp << ": mu " << mu;
   CheckGuard(kOp, guard);
   CHECK(gradient == DType::kF32 || gradient == DType::kBF16) << kOp << ": gradient " << gradient;
+  const TraceScope scope(kOp, queue, [&] { return MomentumUpdateCost(args); });
   queue.ops().optimizer->MomentumUpdate(args, queue);
 }
 
 void NormalizeFrobenius(Tensor u, float scale, float eps, Tensor x, Queue& queue) {
   constexpr char kOp[] = "NormalizeFrobenius";
-  CHECK(u.dtype() == DType::kBF16 && u.rank() == 3) << kOp << ": u " << u;
-  CHECK(x.dtype() == DType::kBF16 && SameShape(x, u)) << kOp << ": x " << x << ", u " << u;
+  CheckRank(kOp, "u", u, DType::kBF16, 3);
+  CheckLike(kOp, "x", x, DType::kBF16, "u", u);
   CHECK_GT(eps, 0.0f) << kOp << ": a zero matrix would become NaN";
+  const TraceScope scope(kOp, queue, [&] { return NormalizeFrobeniusCost(u); });
   queue.ops().optimizer->NormalizeFrobenius(u, scale, eps, x, queue);
 }
 
 void TwinRailUpdate(const TwinRailArgs& args, Queue& queue) {
   constexpr char kOp[] = "TwinRailUpdate";
-  const Tensor &g = args.g, &rates = args.rates;
-  for (const Tensor* t : {&g, &args.fast, &args.slow}) {
-    CHECK_EQ(t->dtype(), DType::kF32) << kOp << ": " << *t;
-  }
-  CHECK_EQ(args.u.dtype(), DType::kBF16) << kOp << ": u " << args.u;
-  CheckElements(kOp, "fast", args.fast, g);
-  CheckElements(kOp, "slow", args.slow, g);
-  CheckElements(kOp, "u", args.u, g);
-  CHECK(rates.dtype() == DType::kF32 && rates.rank() == 1 && rates.dim(0) == 3)
-      << kOp << ": rates " << rates;
+  CheckRank(kOp, "g", args.g, DType::kF32, 1);
+  CheckLike(kOp, "fast", args.fast, DType::kF32, "g", args.g);
+  CheckLike(kOp, "slow", args.slow, DType::kF32, "g", args.g);
+  CheckLike(kOp, "u", args.u, DType::kBF16, "g", args.g);
+  CheckTensor(kOp, "rates", args.rates, DType::kF32, {3});
   CHECK(args.slow_rate > 0 && args.slow_rate <= 1) << kOp << ": slow_rate " << args.slow_rate;
   CHECK(args.gradient == DType::kF32 || args.gradient == DType::kBF16)
       << kOp << ": gradient " << args.gradient;
   CheckGuard(kOp, args.guard);
+  const TraceScope scope(kOp, queue, [&] { return TwinRailUpdateCost(args); });
   queue.ops().optimizer->TwinRailUpdate(args, queue);
 }
 
 void NormalizeByGram(const GramNormArgs& args, Queue& queue) {
   constexpr char kOp[] = "NormalizeByGram";
-  const Tensor &u = args.u, &gram = args.gram;
-  CHECK(u.dtype() == DType::kBF16 && u.rank() == 3) << kOp << ": u " << u;
-  CHECK(args.x.dtype() == DType::kBF16 && SameShape(args.x, u))
-      << kOp << ": x " << args.x << ", u " << u;
+  const Tensor& u = args.u;
+  CheckRank(kOp, "u", u, DType::kBF16, 3);
+  CheckLike(kOp, "x", args.x, DType::kBF16, "u", u);
   const int64_t side = std::min(u.dim(1), u.dim(2));
-  CHECK(gram.dtype() == DType::kBF16 && gram.rank() == 3 && gram.dim(0) == u.dim(0) &&
-        gram.dim(1) == side && gram.dim(2) == side)
-      << kOp << ": gram " << gram << ", u " << u;
+  CheckTensor(kOp, "gram", args.gram, DType::kBF16, {u.dim(0), side, side});
   CHECK_GT(args.eps, 0.0f) << kOp << ": a zero matrix would become NaN";
+  const TraceScope scope(kOp, queue, [&] { return NormalizeByGramCost(args); });
   queue.ops().optimizer->NormalizeByGram(args, queue);
 }
 
 void NormalizeBySecondMoment(const SecondMomentArgs& args, Queue& queue) {
   constexpr char kOp[] = "NormalizeBySecondMoment";
   const Tensor &o = args.o, &w = args.w;
-  CHECK(o.dtype() == DType::kBF16 && o.rank() == 3) << kOp << ": o " << o;
-  CHECK(args.p.dtype() == DType::kBF16 && SameShape(args.p, o))
-      << kOp << ": p " << args.p << ", o " << o;
+  CheckRank(kOp, "o", o, DType::kBF16, 3);
+  CheckLike(kOp, "p", args.p, DType::kBF16, "o", o);
   CHECK(IsFloat(w) && w.rank() == 2 && w.dim(0) == o.dim(0) &&
         w.dim(1) == o.dim(args.per_row ? 1 : 2))
       << kOp << ": w " << w << ", o " << o << (args.per_row ? ", per row" : ", per column");
   CHECK(args.beta2 >= 0 && args.beta2 < 1) << kOp << ": beta2 " << args.beta2;
   CHECK_GT(args.floor, 0.0f) << kOp << ": a column of zeros would become NaN";
   CheckGuard(kOp, args.guard);
+  const TraceScope scope(kOp, queue, [&] { return NormalizeBySecondMomentCost(args); });
   queue.ops().optimizer->NormalizeBySecondMoment(args, queue);
 }
 
-void MatrixUpdate(Tensor p, Tensor o, Tensor lr, Tensor decay, Tensor guard, Queue& queue) {
+void MatrixUpdate(const MatrixUpdateArgs& args, Queue& queue) {
   constexpr char kOp[] = "MatrixUpdate";
-  CHECK(IsFloat(p) && p.rank() == 3) << kOp << ": p " << p;
-  CHECK(o.dtype() == DType::kBF16 && SameShape(o, p)) << kOp << ": o " << o << ", p " << p;
-  CheckPerMatrix(kOp, "lr", lr, p);
-  CheckPerMatrix(kOp, "decay", decay, p);
-  CheckGuard(kOp, guard);
-  queue.ops().optimizer->MatrixUpdate(p, o, lr, decay, guard, queue);
+  CHECK(IsFloat(args.p) && args.p.rank() == 3) << kOp << ": p " << args.p;
+  CheckLike(kOp, "o", args.o, DType::kBF16, "p", args.p);
+  CheckTensor(kOp, "lr", args.lr, DType::kF32, {args.p.dim(0)});
+  CheckTensor(kOp, "decay", args.decay, DType::kF32, {args.p.dim(0)});
+  CheckGuard(kOp, args.guard);
+  const TraceScope scope(kOp, queue, [&] { return MatrixUpdateCost(args); });
+  queue.ops().optimizer->MatrixUpdate(args, queue);
 }
 
 void SplitMatrixUpdate(const SplitMatrixArgs& args, Queue& queue) {
   constexpr char kOp[] = "SplitMatrixUpdate";
-  CHECK(args.p.dtype() == DType::kBF16 && args.p.rank() == 3) << kOp << ": p " << args.p;
-  CHECK(args.mantissa.dtype() == DType::kU16 && SameShape(args.mantissa, args.p))
-      << kOp << ": mantissa " << args.mantissa << ", p " << args.p;
-  CHECK(args.o.dtype() == DType::kBF16 && SameShape(args.o, args.p))
-      << kOp << ": o " << args.o << ", p " << args.p;
+  CheckRank(kOp, "p", args.p, DType::kBF16, 3);
+  CheckLike(kOp, "mantissa", args.mantissa, DType::kU16, "p", args.p);
+  CheckLike(kOp, "o", args.o, DType::kBF16, "p", args.p);
   if (!args.gate.empty()) {
     CHECK(args.cautious) << kOp << ": a gate without cautious";
-    CHECK(args.gate.dtype() == DType::kF32 && SameShape(args.gate, args.p))
-        << kOp << ": gate " << args.gate << ", p " << args.p;
+    CheckLike(kOp, "gate", args.gate, DType::kF32, "p", args.p);
   }
-  CheckPerMatrix(kOp, "lr", args.lr, args.p);
-  CheckPerMatrix(kOp, "decay", args.decay, args.p);
+  CheckTensor(kOp, "lr", args.lr, DType::kF32, {args.p.dim(0)});
+  CheckTensor(kOp, "decay", args.decay, DType::kF32, {args.p.dim(0)});
   CheckGuard(kOp, args.guard);
+  const TraceScope scope(kOp, queue, [&] { return SplitMatrixUpdateCost(args); });
   queue.ops().optimizer->SplitMatrixUpdate(args, queue);
+}
+
+OpCost AdamUpdateCost(const AdamArgs& args) {
+  return MemoryCost(OpPhase::kOptimizer, Text(args.p),
+                    2 * Bytes(args.p) + Bytes(args.g) + 2 * Bytes(args.m) + 2 * Bytes(args.v) +
+                        2 * Bytes(args.mantissa) + Bytes(args.rates));
+}
+
+OpCost AdamFlatCost(const AdamFlatArgs& args) {
+  double weights = 0;
+  for (const Tensor& p : args.p) weights += Bytes(p);
+  return MemoryCost(
+      OpPhase::kOptimizer, Text(args.g),
+      2 * weights + Bytes(args.g) + 2 * Bytes(args.m) + 2 * Bytes(args.v) + Bytes(args.rates));
+}
+
+OpCost MomentumUpdateCost(const MomentumArgs& args) {
+  return MemoryCost(OpPhase::kOptimizer, Text(args.g),
+                    Bytes(args.g) + 2 * Bytes(args.m) + Bytes(args.u));
+}
+
+OpCost NormalizeFrobeniusCost(const Tensor& u) {
+  return MemoryCost(OpPhase::kOptimizer, Text(u), 2 * Bytes(u));
+}
+
+OpCost TwinRailUpdateCost(const TwinRailArgs& args) {
+  return MemoryCost(OpPhase::kOptimizer, Text(args.g),
+                    Bytes(args.g) + 2 * Bytes(args.fast) + 2 * Bytes(args.slow) + Bytes(args.u));
+}
+
+// The Gram matrix is read twice, for its norm and to be rescaled.
+OpCost NormalizeByGramCost(const GramNormArgs& args) {
+  return MemoryCost(OpPhase::kOptimizer, Text(args.u),
+                    Bytes(args.u) + Bytes(args.x) + 3 * Bytes(args.gram));
+}
+
+OpCost NormalizeBySecondMomentCost(const SecondMomentArgs& args) {
+  return MemoryCost(OpPhase::kOptimizer, Text(args.o),
+                    2 * Bytes(args.o) + Bytes(args.p) + 2 * Bytes(args.w));
+}
+
+OpCost MatrixUpdateCost(const MatrixUpdateArgs& args) {
+  return MemoryCost(OpPhase::kOptimizer, Text(args.p),
+                    2 * Bytes(args.p) + Bytes(args.o) + Bytes(args.lr) + Bytes(args.decay));
+}
+
+OpCost SplitMatrixUpdateCost(const SplitMatrixArgs& args) {
+  return MemoryCost(OpPhase::kOptimizer, Text(args.p),
+                    2 * Bytes(args.p) + 2 * Bytes(args.mantissa) + Bytes(args.o) +
+                        Bytes(args.gate) + Bytes(args.lr) + Bytes(args.decay));
 }
 
 }  // namespace kernels

@@ -9,6 +9,7 @@
 
 #include <vector>
 
+#include "kernels/ops/op_cost.h"
 #include "kernels/queue.h"
 #include "kernels/tensor.h"
 
@@ -131,9 +132,13 @@ struct SecondMomentArgs {
 void NormalizeBySecondMoment(const SecondMomentArgs& args, Queue& queue);
 
 // p_b <- p_b * decay_b - lr_b * o_b for each matrix.
-//
-//   p  f32 or bf16 [B, r, c]   o  bf16 like p   lr, decay  f32 [B]   guard  i32 [1] or empty
-void MatrixUpdate(Tensor p, Tensor o, Tensor lr, Tensor decay, Tensor guard, Queue& queue);
+struct MatrixUpdateArgs {
+  Tensor p;           // f32 or bf16 [B, r, c]
+  Tensor o;           // bf16 [B, r, c]
+  Tensor lr, decay;   // f32 [B]
+  Tensor guard = {};  // i32 [1] or empty: see the top
+};
+void MatrixUpdate(const MatrixUpdateArgs& args, Queue& queue);
 
 // The same for bf16 weights that keep the 16 lower bits of an f32. With x = the f32 whose upper
 // half is p and whose lower half is the mantissa, for each matrix:
@@ -155,6 +160,16 @@ struct SplitMatrixArgs {
 };
 void SplitMatrixUpdate(const SplitMatrixArgs& args, Queue& queue);
 
+OpCost AdamUpdateCost(const AdamArgs& args);
+OpCost AdamFlatCost(const AdamFlatArgs& args);
+OpCost MomentumUpdateCost(const MomentumArgs& args);
+OpCost NormalizeFrobeniusCost(const Tensor& u);
+OpCost TwinRailUpdateCost(const TwinRailArgs& args);
+OpCost NormalizeByGramCost(const GramNormArgs& args);
+OpCost NormalizeBySecondMomentCost(const SecondMomentArgs& args);
+OpCost MatrixUpdateCost(const MatrixUpdateArgs& args);
+OpCost SplitMatrixUpdateCost(const SplitMatrixArgs& args);
+
 class OptimizerOps {
  public:
   virtual ~OptimizerOps() = default;
@@ -166,8 +181,7 @@ class OptimizerOps {
   virtual void TwinRailUpdate(const TwinRailArgs& args, Queue& queue) const = 0;
   virtual void NormalizeByGram(const GramNormArgs& args, Queue& queue) const = 0;
   virtual void NormalizeBySecondMoment(const SecondMomentArgs& args, Queue& queue) const = 0;
-  virtual void MatrixUpdate(Tensor p, Tensor o, Tensor lr, Tensor decay, Tensor guard,
-                            Queue& queue) const = 0;
+  virtual void MatrixUpdate(const MatrixUpdateArgs& args, Queue& queue) const = 0;
   virtual void SplitMatrixUpdate(const SplitMatrixArgs& args, Queue& queue) const = 0;
 };
 

@@ -3,6 +3,7 @@
 #ifndef KERNELS_OPS_QKV_H_
 #define KERNELS_OPS_QKV_H_
 
+#include "kernels/ops/op_cost.h"
 #include "kernels/queue.h"
 #include "kernels/tensor.h"
 
@@ -34,13 +35,14 @@ struct QkvArgs {
 void QkvSplitNormRotary(const QkvArgs& args, Queue& queue);
 
 // Backward.
-//   dq, dk, dv  bf16 [slots, T, D]
-//   dqkv        bf16 [slots, T, 3 * D], written
-//   dvalue_rows bf16 [slots, T, D], added to: gradient of the table's row of each token; empty
-//               without a table
-//   dscalars    f32 [leaves, n], added to
-void QkvSplitNormRotaryGrad(const QkvArgs& forward, Tensor dq, Tensor dk, Tensor dv, Tensor dqkv,
-                            Tensor dvalue_rows, Tensor dscalars, Queue& queue);
+struct QkvGradArgs {
+  Tensor dq, dk, dv;  // bf16 [slots, T, D]
+  Tensor dqkv;        // bf16 [slots, T, 3 * D], written
+  // bf16 [slots, T, D], added to: gradient of the table's row of each token; empty without a table
+  Tensor dvalue_rows = {};
+  Tensor dscalars;  // f32 [leaves, n], added to
+};
+void QkvSplitNormRotaryGrad(const QkvArgs& forward, const QkvGradArgs& grad, Queue& queue);
 
 // y_head = o_head * sigmoid(gate_w[head] . u[0..k)): one scalar per token and head.
 // Sparse attention gate: modded-nanogpt, record of 2025-08-23.
@@ -49,22 +51,28 @@ void QkvSplitNormRotaryGrad(const QkvArgs& forward, Tensor dq, Tensor dk, Tensor
 void HeadGate(Tensor o, Tensor u, Tensor gate_w, Tensor y, Queue& queue);
 
 // Backward.
-//   do_       bf16 like o, written; may be dy
-//   du_head   f32 [slots, T, k], written: what the gate adds to the gradient of u[0..k)
-//   dgate_w   f32 [leaves, heads * k], added to
-void HeadGateGrad(Tensor dy, Tensor o, Tensor u, Tensor gate_w, Tensor do_, Tensor du_head,
-                  Tensor dgate_w, Queue& queue);
+struct HeadGateGradArgs {
+  Tensor dy;            // bf16 like o
+  Tensor o, u, gate_w;  // HeadGate's inputs
+  Tensor do_;           // bf16 like o, written; may be dy
+  Tensor du_head;       // f32 [slots, T, k], written: what the gate adds to the gradient of u[0..k)
+  Tensor dgate_w;       // f32 [leaves, heads * k], added to
+};
+void HeadGateGrad(const HeadGateGradArgs& args, Queue& queue);
+
+OpCost QkvSplitNormRotaryCost(const QkvArgs& args);
+OpCost QkvSplitNormRotaryGradCost(const QkvArgs& forward, const QkvGradArgs& grad);
+OpCost HeadGateCost(const Tensor& o, const Tensor& gate_w);
+OpCost HeadGateGradCost(const HeadGateGradArgs& args);
 
 class QkvOps {
  public:
   virtual ~QkvOps() = default;
   virtual void QkvSplitNormRotary(const QkvArgs& args, Queue& queue) const = 0;
-  virtual void QkvSplitNormRotaryGrad(const QkvArgs& forward, Tensor dq, Tensor dk, Tensor dv,
-                                      Tensor dqkv, Tensor dvalue_rows, Tensor dscalars,
+  virtual void QkvSplitNormRotaryGrad(const QkvArgs& forward, const QkvGradArgs& grad,
                                       Queue& queue) const = 0;
   virtual void HeadGate(Tensor o, Tensor u, Tensor gate_w, Tensor y, Queue& queue) const = 0;
-  virtual void HeadGateGrad(Tensor dy, Tensor o, Tensor u, Tensor gate_w, Tensor do_,
-                            Tensor du_head, Tensor dgate_w, Queue& queue) const = 0;
+  virtual void HeadGateGrad(const HeadGateGradArgs& args, Queue& queue) const = 0;
 };
 
 }  // namespace kernels

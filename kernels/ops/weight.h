@@ -3,6 +3,7 @@
 #ifndef KERNELS_OPS_WEIGHT_H_
 #define KERNELS_OPS_WEIGHT_H_
 
+#include "kernels/ops/op_cost.h"
 #include "kernels/queue.h"
 #include "kernels/tensor.h"
 
@@ -23,6 +24,11 @@ void TransposeCopy(Tensor x, Tensor y, Queue& queue);
 
 // y += x^T.  x  f32 [r, c], y  f32 [c, r], no overlap
 void TransposeAdd(Tensor x, Tensor y, Queue& queue);
+
+OpCost ScaleWeightCost(const Tensor& w, const Tensor& y);
+OpCost ScaleWeightGradCost(const Tensor& w, const Tensor& dw);
+OpCost TransposeCopyCost(const Tensor& x, const Tensor& y);
+OpCost TransposeAddCost(const Tensor& x, const Tensor& y);
 
 class WeightOps {
  public:

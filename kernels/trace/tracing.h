@@ -6,14 +6,16 @@
 #ifndef KERNELS_TRACE_TRACING_H_
 #define KERNELS_TRACE_TRACING_H_
 
+#include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "kernels/ops/attention.h"
+#include "kernels/ops/op_cost.h"
+#include "kernels/ops/trace_scope.h"
 #include "kernels/queue.h"
-#include "kernels/trace/costs.h"
 
 namespace kernels {
 
@@ -31,10 +33,10 @@ struct TracedOp {
 //
 // On a GPU an op begins when the one before it has ended, so where the host enqueues more slowly
 // than the device works, the time of waiting for the host counts as the op's.
-class OpTrace {
+class OpTrace : private OpListener {
  public:
   explicit OpTrace(Queue& queue);
-  ~OpTrace();
+  ~OpTrace() override;
   OpTrace(const OpTrace&) = delete;
   OpTrace& operator=(const OpTrace&) = delete;
 
@@ -53,21 +55,20 @@ class OpTrace {
   std::vector<TracedOp> Take(std::vector<double>* marks);
 
  private:
-  struct Tables;
   struct Marked {
     TracedOp op;
     int64_t begin = 0, end = 0;  // marks
   };
 
-  void Note(const char* name, OpCost cost, Queue& queue, const std::function<void()>& run);
-  double Pairs(const AttentionArgs& args) const;
+  void Begin(const char* name, OpCost cost) override;
+  void End() override;
+  double AttentionPairs(const AttentionArgs& args) const override;
 
   Queue& queue_;
-  const std::unique_ptr<Tables> tables_;
   PairsOfWindow pairs_;
   std::optional<OpPhase> phase_;
   std::vector<Marked> ops_;
-  bool inside_ = false;  // in an op of the backend, whose own calls are part of it
+  int depth_ = 0;  // scopes that are open: an op's calls of other ops are part of it
 };
 
 }  // namespace kernels

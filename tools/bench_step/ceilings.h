@@ -6,8 +6,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "kernels/ops/op_cost.h"
 #include "kernels/queue.h"
-#include "kernels/trace/costs.h"
 
 namespace tools {
 

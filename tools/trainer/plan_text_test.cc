@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
+#include "kernels/ops/elementwise.h"
 #include "tools/trainer/cards.h"
 #include "tools/trainer/configure.h"
 #include "tools/trainer/rank_memory.h"
@@ -112,6 +113,9 @@ TEST(Cards, GrowFromNameToName) {
 TEST(PlanningQueueDeathTest, ComputesNothing) {
   const auto queue = MakePlanningQueue(*FindCard("h100-80gb"));
   EXPECT_DEATH(queue->Synchronize(), "computes nothing");
+  float value = 1;
+  const kernels::Tensor x(&value, kernels::DType::kF32, {1});
+  EXPECT_DEATH(kernels::FillZero(x, *queue), "computes nothing");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "kernels/cuda/card_memory.h"
 #include "kernels/ops/embedding.h"
 #include "kernels/ops/head.h"
+#include "kernels/ops/trace_scope.h"
 #include "third_party/absl_compat/check.h"
 #include "tools/trainer/cards.h"
 
@@ -20,7 +21,7 @@ using kernels::Tensor;
   std::abort();
 }
 
-class PlannedHead : public kernels::HeadOps {
+class PlannedHead : public kernels::HeadWorkspace {
  public:
   // Hopper's kernel reads g8 as it lies. It is part of every build for Hopper.
   explicit PlannedHead(const Card& card) : has_grad_kernel_(card.capability.major == 9) {}
@@ -31,36 +32,25 @@ class PlannedHead : public kernels::HeadOps {
         kernels::cuda::Fp8GradGemmFits(kernels::cuda::HeadChunkRows(slot_tokens), vocab, dim);
     return kernels::cuda::LayOutHead(slot_tokens, vocab, dim, !from_rows).bytes;
   }
-  void HeadLoss(const kernels::HeadArgs&, Tensor, Queue&) const override { NoOps(); }
-  void HeadLossGrad(const kernels::HeadArgs&, Tensor, Tensor, Tensor, Queue&) const override {
-    NoOps();
-  }
-  void HeadLogits(const kernels::HeadArgs&, Tensor, Queue&) const override { NoOps(); }
 
  private:
   const bool has_grad_kernel_;
 };
 
-class PlannedEmbedding : public kernels::EmbeddingOps {
+class PlannedEmbedding : public kernels::EmbeddingWorkspace {
  public:
   int64_t EmbeddingGradWorkspaceBytes(int64_t slots, int64_t slot_tokens, int64_t vocab,
                                       int64_t dim) const override {
     return kernels::cuda::EmbeddingGradBytes(slots, slot_tokens, vocab, dim);
   }
-  void EmbedSmearNorm(const kernels::EmbedSmearNormArgs&, Queue&) const override { NoOps(); }
-  void EmbedSmearNormGrad(const kernels::EmbedSmearNormArgs&, Tensor, Tensor, Tensor, Tensor,
-                          Queue&) const override {
-    NoOps();
-  }
-  void EmbeddingGrad(Tensor, Tensor, Tensor, Tensor, Queue&) const override { NoOps(); }
-  void MoveRows(kernels::RowMove, Tensor, Tensor, Tensor, Queue&) const override { NoOps(); }
 };
 
-class PlanningQueue : public Queue {
+class PlanningQueue : public Queue, kernels::OpListener {
  public:
   explicit PlanningQueue(const Card& card) : head_(card) {
-    table_.embedding = &embedding_;
-    table_.head = &head_;
+    table_.embedding_workspace = &embedding_;
+    table_.head_workspace = &head_;
+    SetListener(this);
   }
   const kernels::OpTable& ops() const override { return table_; }
   kernels::DeviceKind device() const override { return kernels::DeviceKind::kCuda; }
@@ -69,11 +59,14 @@ class PlanningQueue : public Queue {
   void Download(Tensor, void*) override { NoOps(); }
   std::unique_ptr<kernels::Readback> StartDownload(Tensor) override { NoOps(); }
   std::unique_ptr<kernels::Recording> Record(const std::function<void()>&) override { NoOps(); }
-  void SetOps(const kernels::OpTable*) override { NoOps(); }
   int64_t MarkTime() override { NoOps(); }
   std::vector<double> TakeTimes() override { NoOps(); }
 
  private:
+  void Begin(const char*, kernels::OpCost) override { NoOps(); }
+  void End() override { NoOps(); }
+  double AttentionPairs(const kernels::AttentionArgs&) const override { NoOps(); }
+
   const PlannedEmbedding embedding_;
   const PlannedHead head_;
   kernels::OpTable table_;

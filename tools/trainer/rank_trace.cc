@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/ops/attention.h"
 
 namespace tools {
 namespace {

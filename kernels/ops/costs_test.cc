@@ -1,9 +1,19 @@
-#include "kernels/trace/costs.h"
-
+// What each op costs, in numbers.
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/ops/attention.h"
+#include "kernels/ops/elementwise.h"
+#include "kernels/ops/embedding.h"
+#include "kernels/ops/gated.h"
+#include "kernels/ops/head.h"
+#include "kernels/ops/matmul.h"
+#include "kernels/ops/norm.h"
+#include "kernels/ops/optimizer.h"
+#include "kernels/ops/qkv.h"
+#include "kernels/ops/weight.h"
 
 namespace kernels {
 namespace {
@@ -167,11 +177,19 @@ TEST(Costs, Norms) {
   const Tensor x = Bf16({2, 16, 8}), rows = F32({2, 16}), scalars = F32({5});
   const double bytes = x.bytes(), row_bytes = rows.bytes();
   EXPECT_EQ(RmsNormCost(x, rows).bytes, 2 * bytes + row_bytes);
-  EXPECT_EQ(RmsNormGradCost(x, rows, Tensor()).bytes, 3 * bytes + row_bytes);
-  EXPECT_EQ(RmsNormGradCost(x, rows, x).bytes, 4 * bytes + row_bytes);
-  EXPECT_EQ(MixNormCost(x, Tensor(), scalars, rows).bytes, 4 * bytes + row_bytes + 20);
-  EXPECT_EQ(MixNormCost(x, x, scalars, rows).bytes, 5 * bytes + row_bytes + 20);
-  EXPECT_EQ(MixNormCost(x, x, scalars, Tensor()).bytes, 4 * bytes + 20);  // without a norm
+  RmsNormGradArgs norm_grad = {.dy = x, .x = x, .inv_rms = rows, .dx = x};
+  EXPECT_EQ(RmsNormGradCost(norm_grad).bytes, 3 * bytes + row_bytes);
+  norm_grad.residual = x;
+  EXPECT_EQ(RmsNormGradCost(norm_grad).bytes, 4 * bytes + row_bytes);
+  MixNormArgs mix;
+  mix.x = mix.x0 = mix.mixed = mix.u = x;
+  mix.scalars = scalars;
+  mix.inv_rms = rows;
+  EXPECT_EQ(MixNormCost(mix).bytes, 4 * bytes + row_bytes + 20);
+  mix.saved = x;
+  EXPECT_EQ(MixNormCost(mix).bytes, 5 * bytes + row_bytes + 20);
+  mix.u = mix.inv_rms = Tensor();  // without a norm
+  EXPECT_EQ(MixNormCost(mix).bytes, 4 * bytes + 20);
   MixNormGradArgs grad;
   grad.dresidual = grad.du = grad.x = grad.x0 = grad.dx = grad.dx0 = x;
   grad.inv_rms = rows;
@@ -194,12 +212,14 @@ TEST(Costs, Qkv) {
   args.inv_rms = F32({2, 16, 4});
   const double plain = 2 * 2 * 32 * 24 + 2 * 2 * 16 * 2 + 4 * 32 * 4 + 4 * 5;
   EXPECT_EQ(QkvSplitNormRotaryCost(args).bytes, plain);
-  EXPECT_EQ(QkvSplitNormRotaryGradCost(args, Tensor(), F32({1, 5})).bytes,
-            plain + 2 * 32 * 24 + 2 * 4 * 5);
+  QkvGradArgs grad;
+  grad.dscalars = F32({1, 5});
+  EXPECT_EQ(QkvSplitNormRotaryGradCost(args, grad).bytes, plain + 2 * 32 * 24 + 2 * 4 * 5);
   args.value_table = Bf16({1000, 8});
   const double valued = plain + 4 * 32 + 2 * 32 * 8;
   EXPECT_EQ(QkvSplitNormRotaryCost(args).bytes, valued);
-  EXPECT_EQ(QkvSplitNormRotaryGradCost(args, args.v, F32({1, 5})).bytes,
+  grad.dvalue_rows = args.v;
+  EXPECT_EQ(QkvSplitNormRotaryGradCost(args, grad).bytes,
             valued + 2 * 32 * 24 + 2 * 2 * 32 * 8 + 2 * 4 * 5);
   args.norm_value = true;
   args.inv_rms = F32({2, 16, 6});
@@ -210,7 +230,14 @@ TEST(Costs, Qkv) {
 
   const Tensor o = args.v, gate_w = Bf16({2, 3});
   EXPECT_EQ(HeadGateCost(o, gate_w).bytes, 2 * 2 * 32 * 8 + 2 * 32 * 3 + 2 * 6);
-  EXPECT_EQ(HeadGateGradCost(o, gate_w, F32({2, 16, 3}), F32({1, 6})).bytes,
+  const HeadGateGradArgs gate = {.dy = o,
+                                 .o = o,
+                                 .u = o,
+                                 .gate_w = gate_w,
+                                 .do_ = o,
+                                 .du_head = F32({2, 16, 3}),
+                                 .dgate_w = F32({1, 6})};
+  EXPECT_EQ(HeadGateGradCost(gate).bytes,
             3 * 2 * 32 * 8 + 2 * 32 * 3 + 2 * 6 + 4 * 32 * 3 + 2 * 4 * 6);
 }
 
@@ -289,13 +316,20 @@ TEST(Costs, OptimizerAndElementwise) {
   flat.rates = F32({2, 6});
   EXPECT_EQ(AdamFlatCost(flat).bytes, 10 * (2 * 2 + 4 + 2 * 4 + 2 * 4) + 48);
   EXPECT_EQ(AdamFlatCost(flat).phase, OpPhase::kOptimizer);
-  EXPECT_EQ(MomentumUpdateCost(F32({10}), F32({10}), Bf16({10})).bytes, 10 * (4 + 8 + 2));
+  MomentumArgs momentum;
+  momentum.g = momentum.m = F32({10});
+  momentum.u = Bf16({10});
+  EXPECT_EQ(MomentumUpdateCost(momentum).bytes, 10 * (4 + 8 + 2));
   EXPECT_EQ(NormalizeFrobeniusCost(Bf16({2, 4, 5})).bytes, 2 * 2 * 40);
   SecondMomentArgs moment;
   moment.o = moment.p = Bf16({2, 4, 5});
   moment.w = F32({2, 5});
   EXPECT_EQ(NormalizeBySecondMomentCost(moment).bytes, 40 * (2 * 2 + 2) + 10 * 2 * 4);
-  EXPECT_EQ(MatrixUpdateCost(F32({2, 4, 5}), Bf16({2, 4, 5}), F32({2})).bytes, 40 * (8 + 2) + 16);
+  MatrixUpdateArgs matrix;
+  matrix.p = F32({2, 4, 5});
+  matrix.o = Bf16({2, 4, 5});
+  matrix.lr = matrix.decay = F32({2});
+  EXPECT_EQ(MatrixUpdateCost(matrix).bytes, 40 * (8 + 2) + 16);
   SplitMatrixArgs split;
   split.p = split.o = Bf16({2, 4, 5});
   split.mantissa = Tensor(memory, DType::kU16, {2, 4, 5});
