@@ -78,6 +78,16 @@ TEST(Schedules, S4_WarmUpAsLongAsTheRun) {
   }
 }
 
+// Of the parts that have no neutral value.
+TEST(Schedules, RefusesWhatIsNotSet) {
+  EXPECT_TRUE(Validate(ToySchedules()).ok());
+  EXPECT_FALSE(Validate(With(ToySchedules(), [](Schedules& s) { s.window = {}; })).ok());
+  EXPECT_FALSE(Validate(With(ToySchedules(), [](Schedules& s) { s.rotary = {}; })).ok());
+  EXPECT_FALSE(Validate(With(ToySchedules(), [](Schedules& s) { s.batch = {}; })).ok());
+  EXPECT_FALSE(Validate(With(ToySchedules(), [](Schedules& s) { s.validation = {}; })).ok());
+  EXPECT_EQ(Schedules().run.total(), 0);
+}
+
 TEST(Schedules, ReportsTheFirstBadPart) {
   Schedules schedules = ToySchedules();
   schedules.batch.stages[0].fraction = 0.5;
