@@ -21,10 +21,12 @@ import subprocess
 import sys
 import tempfile
 
+HERE = os.path.dirname(os.path.abspath(__file__))  # before any change of folder
+sys.path.append(os.path.join(os.path.dirname(HERE), "statistics"))
+
 from curve_data import BadInput, Curve, Original, check_text, read_metrics, read_original
 from students_t import Difference, deviation, equivalence, mean_of, paired, welch
 
-HERE = os.path.dirname(os.path.abspath(__file__))  # before any change of folder
 STEPS = (2, 3, 4, 5, 10, 20, 40)
 ALPHA = 0.05
 NOT_SHOWN, RUN_FAILED = 3, 2
