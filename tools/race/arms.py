@@ -13,7 +13,6 @@ import shutil
 from bad_input import BadInput
 
 OURS = ("track1", "track2")  # take --seed and --metrics
-HERE = os.path.dirname(os.path.abspath(__file__))  # before any change of folder
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+=,-]{0,79}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 
@@ -107,16 +106,17 @@ def make_arms(arms: list[str], grids: list[str]) -> list[Arm]:
     return made
 
 
-def find_program(arm: Arm) -> str:
-    """Its path: as it is written if that has a slash, else ours that were built with this tool,
-    else in this folder, else on PATH. BadInput if there is none, with where it was looked for."""
+def find_program(arm: Arm, built_in: str = "") -> str:
+    """Its path: as it is written if that has a slash, else ours that were built with this tool, in
+    `built_in`, else in this folder, else on PATH. BadInput if there is none, with where it was
+    looked for."""
     name = arm.program()
     if os.path.basename(name) != name:
         if os.access(name, os.X_OK) and not os.path.isdir(name):
             return os.path.abspath(name)
         state = "cannot be executed" if os.path.exists(name) else "no such file"
         raise BadInput(f"arm {arm.name}: {name}: {state}")
-    built = os.path.join(os.path.dirname(HERE), name) if name in OURS else ""
+    built = os.path.join(built_in, name) if built_in and name in OURS else ""
     for path in (built, os.path.abspath(name)):
         if path and os.access(path, os.X_OK) and not os.path.isdir(path):
             return path
@@ -141,12 +141,12 @@ def check_seeds(arms: list[Arm], own_seeds: bool) -> None:
                            "seed goes, or give --own_seeds if it draws one itself")
 
 
-def fingerprint(arm: Arm) -> str:
-    """sha256 of its program and of those of its words that are files of 64 MiB at most with an
-    ending that programs have: train_gpt.py of "torchrun train_gpt.py"."""
+def fingerprint(arm: Arm, built_in: str = "") -> str:
+    """sha256 of its program and of those of its words that are scripts, such as
+    train_gpt.py of "torchrun train_gpt.py"."""
     digest = hashlib.sha256()
     scripts = [w for w in arm.words() if re.search(r"\.(py|sh)$", w) and os.path.isfile(w)]
-    for path in [find_program(arm), *scripts]:
+    for path in [find_program(arm, built_in), *scripts]:
         with open(path, "rb") as file:
             while block := file.read(1 << 20):
                 digest.update(block)

@@ -26,6 +26,12 @@ class Earlier:
     sd: float | None
     source: str
     run_s: float | None = None  # that a run takes
+    pairs_sd: float | None = None  # of differences of pairs, where those were seen
+
+    @property
+    def difference_sd(self) -> float:
+        """Of pairs whose seeds have nothing in common unless it is known."""
+        return self.pairs_sd or math.sqrt(2) * self.sd
 
 
 def pooled(groups: list[list[float]]) -> float | None:
@@ -44,7 +50,10 @@ def from_records(records: list[Record], source: str) -> Earlier:
             groups.setdefault(r.arm, []).append(r)
     sd = pooled([[r.loss for r in g] for g in groups.values()])
     times = [r.wall_s for g in groups.values() for r in g]
-    return Earlier(sd, source, mean_of(times) if times else None)
+    base, *others = [{r.seed: r.loss for r in g} for g in groups.values()] or [{}]
+    pairs = [[o[s] - base[s] for s in o if s in base] for o in others]
+    return Earlier(sd, source, mean_of(times) if times else None,
+                   pooled(pairs) if min(map(len, pairs), default=0) >= _ENOUGH else None)
 
 
 def read_earlier(pattern: str) -> Earlier:
@@ -77,26 +86,27 @@ def seen_enough(plan: Plan, records: dict) -> bool:
 
 def _detect_line(plan: Plan, earlier: Earlier, detect: float) -> str:
     """The power of the comparison of two arms with one look at the end."""
-    def power(n: int, sd: float) -> float:
-        return power_of_test(n, detect, math.sqrt(2) * sd, ALPHA, 2)
+    def power(n: int, sd_of_pairs: float) -> float:
+        return power_of_test(n, detect, sd_of_pairs, ALPHA, 2)
 
     what = f"a difference of {detect:g} (pairs, two-sided p < {ALPHA:g}, power {GOAL:.0%})"
     if earlier.sd is None:
-        sd = largest_sd(lambda s: power(plan.runs, s), detect)
+        sd = largest_sd(lambda s: power(plan.runs, math.sqrt(2) * s), detect)
         return (f"sd not known (--sd, or --earlier=LOGS): {plan.runs} runs of each arm show {what} "
                 f"if the sd of an arm is at most {sd:.2g}")
-    needed = runs_needed(lambda n: power(n, earlier.sd))
+    needed = runs_needed(lambda n: power(n, earlier.difference_sd))
     takes = f"{needed} runs of each arm" if needed else "more than 2000 runs of each arm"
     if needed and earlier.run_s:
         takes += f", {duration(needed * len(plan.arms) * earlier.run_s / plan.lanes)}"
-    return (f"sd {earlier.sd:.2g} ({earlier.source}): {what} takes {takes}; the {plan.runs} planned "
-            f"show it in {power(plan.runs, earlier.sd):.0%} of races")
+    of_pairs = f", of pairs {earlier.pairs_sd:.2g}" if earlier.pairs_sd else ""
+    return (f"sd {earlier.sd:.2g}{of_pairs} ({earlier.source}): {what} takes {takes}; the {plan.runs} planned "
+            f"show it in {power(plan.runs, earlier.difference_sd):.0%} of races")
 
 
 def _rule_line(plan: Plan, rule: Rule, earlier: Earlier, detect: float) -> str:
     if earlier.sd is None:
         return f"rule: {rule.text}, p < {rule.alpha:g}, looked at after every block"
-    sd = earlier.sd * (1 if rule.kind == "mean" else math.sqrt(2))
+    sd = earlier.sd if rule.kind == "mean" else earlier.difference_sd
     if rule.kind == "equal":
         truth, mean = "the arms are equal", 0.0
         needed = runs_needed(lambda n: power_of_equivalence(n, rule.bound, sd, rule.alpha))

@@ -12,8 +12,8 @@ sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "
 
 from arms import parse_arm
 from bad_input import BadInput
-from folder import Plan
-from planning import Earlier, plan_text, pooled, read_earlier
+from folder import Plan, Record
+from planning import Earlier, from_records, plan_text, pooled, read_earlier
 from power import (largest_sd, power_of_equivalence, power_of_test, runs_needed, simulate)
 from rules import Outcome, judge, parse_until
 from students_t import quantile
@@ -74,6 +74,18 @@ class Planning(unittest.TestCase):
         self.assertRegex(self.lines("mean<3.28,p<0.01", Earlier(0.0015, "", 1), "a"),
                          "if the mean is 3.278, shown in")
         self.assertIn("more than 2000", self.lines("", Earlier(1.0, "")))
+
+    def test_pairs_seen(self) -> None:
+        """Arms that share their seeds' luck differ by less than two sds: the plan takes what it
+        saw."""
+        records = [Record(arm, seed, "finished", "", 0, 2.0, "", "", "", loss=3 + luck + shift)
+                   for arm, shift in (("a", 0), ("b", 0.001))
+                   for seed, luck in enumerate((0.01, -0.02 + shift / 9, 0.03))]
+        seen = from_records(records, "seen")
+        self.assertAlmostEqual(seen.sd, 0.0252, delta=1e-3)
+        self.assertLess(seen.difference_sd, 1e-3)
+        self.assertIsNone(from_records(records[:5], "seen").pairs_sd)
+        self.assertRegex(self.lines("", seen), r"sd 0.025, of pairs 6.*e-05 \(seen\): .* takes 2 runs")
 
     def test_earlier(self) -> None:
         self.assertAlmostEqual(pooled([[1, 3], [5, 7], [9]]), 2**0.5)

@@ -16,6 +16,7 @@ import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))  # before any change of folder
+BUILT = os.path.dirname(HERE)  # among runfiles: where track1 and track2 are
 sys.path.append(os.path.join(os.path.dirname(HERE), "statistics"))
 
 import arms as arms_of
@@ -126,7 +127,7 @@ def source_folder() -> str:
 
 def new_plan(given: dict) -> Plan:
     arms = arms_of.make_arms(given["arm"], given["grid"])
-    fingerprints = tuple(arms_of.fingerprint(a) for a in arms)  # of programs that are there
+    fingerprints = tuple(arms_of.fingerprint(a, BUILT) for a in arms)  # of programs that are there
     arms_of.check_seeds(arms, given["own_seeds"])
     names = [a.name for a in arms]
     if given["until"]:
@@ -158,8 +159,8 @@ def check_same(plan: Plan, given: dict, said: set[str], folder: Folder) -> Plan:
             raise BadInput(f"{where} has --{name}={getattr(plan, name)}, which cannot be changed; "
                            "another race needs another folder")
     for arm, before in zip(plan.arms, plan.fingerprints):
-        if arms_of.fingerprint(arm) != before:
-            raise BadInput(f"arm {arm.name}: its program, {arms_of.find_program(arm)}, is another "
+        if arms_of.fingerprint(arm, BUILT) != before:
+            raise BadInput(f"arm {arm.name}: its program, {arms_of.find_program(arm, BUILT)}, is another "
                            f"than when the race began ({before[:16]}): runs of two programs are not "
                            "one arm's. Put it back, or begin another race")
     if "runs" not in said or given["runs"] == plan.runs:
@@ -176,7 +177,7 @@ def check_same(plan: Plan, given: dict, said: set[str], folder: Folder) -> Plan:
 
 def draw_curves(folder: Folder, plan: Plan, records: dict, program: str) -> bool:
     """curves.html by //tools/report. False, with a message if a program was named, if it cannot."""
-    built = os.path.join(os.path.dirname(HERE), "report", "report")
+    built = os.path.join(BUILT, "report", "report")
     path = os.path.abspath(program) if program else built
     if not program and not os.access(path, os.X_OK):
         return False
@@ -233,7 +234,7 @@ def write_outputs(folder: Folder, plan: Plan, records: dict, ending: Ending, giv
 
 
 def race(folder: Folder, plan: Plan, given: dict, earlier: Earlier, interrupts: Interrupts) -> int:
-    programs = {a.name: arms_of.find_program(a) for a in plan.arms}
+    programs = {a.name: arms_of.find_program(a, BUILT) for a in plan.arms}
     told = seen_enough(plan, folder.records())
     rule = parse_until(plan.until, [a.name for a in plan.arms]) if plan.until else None
 

@@ -33,7 +33,7 @@ class Demo(unittest.TestCase):
                                 stderr=subprocess.PIPE, text=True)
 
     def finished(self, process: subprocess.Popen, code: int) -> str:
-        out, err = process.communicate(timeout=250)
+        out, err = process.communicate(timeout=800)
         self.assertEqual(process.returncode, code, out + err)
         return out
 
@@ -43,7 +43,7 @@ class Demo(unittest.TestCase):
 
     def wait_for_lines(self, run: str) -> None:
         """Until this run has begun to train."""
-        path, deadline = os.path.join(self.folder, "killed", "running", f"{run}.txt"), 200
+        path, deadline = os.path.join(self.folder, "killed", "running", f"{run}.txt"), 400
         for _ in range(deadline * 20):
             if os.path.exists(path):
                 with open(path, encoding="utf-8") as file:

@@ -171,6 +171,7 @@ def judge(rule: Rule, blocks: list[Block], most: int, spend: str, over: bool) ->
     looks = looks_of(rule.alpha, most, spend)
     sample: list[float] = []
     left_out = count = 0
+    mean = squares = 0.0  # the latter of distances to the mean; by B. P. Welford's recurrence (1962)
     for number, block in enumerate(blocks, 1):
         value = value_of(rule, block)
         last = over and number == len(blocks)
@@ -180,18 +181,19 @@ def judge(rule: Rule, blocks: list[Block], most: int, spend: str, over: bool) ->
                             f"the run of {who} with seed {block[who].seed} diverged, so that its "
                             "mean loss is no number and the rule cannot be met")
         left_out += value is None
-        sample += [] if value is None else [value]
+        if value is not None:
+            sample.append(value)
+            step = value - mean
+            mean += step / len(sample)
+            squares += step * (value - mean)
         if len(sample) < 2 or (value is None and not last):
             continue
         count += value is not None
         critical = looks.critical(len(sample), last)
         if math.isinf(critical):
             continue
-        error = deviation(sample) / math.sqrt(len(sample))
-        if error == 0:
-            continue
-        t = rule.statistic(mean_of(sample), error)
-        if t > critical:
+        error = math.sqrt(squares / (len(sample) - 1) / len(sample))
+        if error > 0 and rule.statistic(mean, error) > critical:
             return _look(rule, "shown", number, count, sample, left_out, looks, critical, spend)
     if len(sample) < 2 or deviation(sample) == 0:
         why = ("fewer than two " + ("runs" if rule.kind == "mean" else "pairs") + " are finished"
