@@ -6,7 +6,7 @@ import dataclasses
 import math
 
 from folder import Plan, Record
-from power import GOAL, power_of_test, runs_needed
+from power import power_of_test, runs_needed
 from rules import Block, Outcome, Rule, Verdict, judge, parse_until
 from students_t import Difference, deviation, mean_of, paired, quantile, welch
 
@@ -133,8 +133,8 @@ def compare(plan: Plan, records: Records, arm: str, detect: float) -> Comparison
     needed = None
     if detect and sd > 0:
         needed = runs_needed(lambda n: power_of_test(n, detect, sd, ALPHA, 2))
-    return Comparison(arm, base, len(both), len(attempted) - len(both), d.mean, sd, d.error, half, p,
-                      None, p_welch, times.mean, seconds_half, seconds_p, needed)
+    return Comparison(arm, base, len(both), len(attempted) - len(both), d.mean, sd, d.error, half,
+                      p, None, p_welch, times.mean, seconds_half, seconds_p, needed)
 
 
 def holm(ps: list[float | None]) -> list[float | None]:
@@ -167,9 +167,9 @@ def notes_of(plan: Plan, records: Records) -> list[str]:
     if len(kinds["machine"]) > 1:
         notes.append(f"the runs were made on {len(kinds['machine'])} machines: " +
                      "; ".join(sorted(kinds["machine"])))
-    for state, what in (("failed", "failed and have no loss: means, deviations and pairs are of the "
-                         "others, which is fair only if the failures have nothing to do with the "
-                         "loss"),
+    for state, what in (("failed", "failed and have no loss: means, deviations and pairs are of "
+                         "the others, which is fair only if the failures have nothing to do with "
+                         "the loss"),
                         ("diverged", "diverged: means are of the others, and no rule can claim a "
                          "mean of an arm that has one")):
         gone = [f"{r.arm} seed {r.seed}" for r in records.values() if r.state == state]
@@ -196,7 +196,3 @@ def analyse(plan: Plan, records: Records, interruptions: dict[str, int],
     compared = [dataclasses.replace(c, p_holm=p) for c, p in zip(compared, corrected)]
     return Analysis(tuple(arms), tuple(compared), verdict_of(plan, records),
                     tuple(notes_of(plan, records)))
-
-
-__all__ = ["ALPHA", "GOAL", "Analysis", "ArmSummary", "Comparison", "Sample", "analyse", "finished",
-           "first_blocks", "holm", "sample_of", "verdict_of"]

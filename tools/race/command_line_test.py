@@ -7,7 +7,8 @@ import unittest
 from bad_input import BadInput
 from command_line import Answered, Flag, Tool, parse
 
-TOOL = Tool("tool", "does something.", "tool [flags]", lambda: "tool, version 1", (("an example", "tool"),),
+TOOL = Tool("tool", "does something.", "tool [flags]", lambda: "tool, version 1",
+            (("an example", "tool"),),
             (("Group", (Flag("arm", [], "Repeats."), Flag("runs", 8, "A number."),
                         Flag("sd", 0.5, "Another."), Flag("plan", False, "Or not."),
                         Flag("color", True, "Or not."), Flag("out", "", "A text."))),))
@@ -19,14 +20,17 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(
             parse(TOOL, ["--arm=a=b c", "--arm", "d", "-runs=3", "--sd", "1e-3", "--plan",
                          "--nocolor", "--out="]),
-            {"arm": ["a=b c", "d"], "runs": 3, "sd": 0.001, "plan": True, "color": False, "out": ""})
+            {"arm": ["a=b c", "d"], "runs": 3, "sd": 0.001, "plan": True, "color": False,
+             "out": ""})
         self.assertEqual(parse(TOOL, ["--plan=false"])["plan"], False)
 
     def test_refused(self) -> None:
         for argv, why in ((["x"], '"x": not a flag'), (["--rums=3"], "did you mean --runs?"),
                           (["--xyzzy"], "--help lists them"), (["--norun"], "no such flag"),
-                          (["--runs=x"], "must be a whole number"), (["--sd=x"], "must be a number"),
-                          (["--runs=1", "--runs=2"], "given twice"), (["--runs"], "value is missing"),
+                          (["--runs=x"], "must be a whole number"),
+                          (["--sd=x"], "must be a number"),
+                          (["--runs=1", "--runs=2"], "given twice"),
+                          (["--runs"], "value is missing"),
                           (["--plan=maybe"], "true or false"), (["--help=maybe"], "true or false"),
                           (["--completion=zsh"], "for bash alone"), (["--"], "not a flag")):
             with self.assertRaises(BadInput, msg=argv) as refused:

@@ -89,7 +89,8 @@ def write_atomically(path: str, text: str) -> None:
 
 def disk_error(error: OSError) -> BadInput:
     what = os.strerror(error.errno) if error.errno else str(error)
-    advice = "; free some space, then --resume" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    advice = "; free some space, then --resume" if full else ""
     return BadInput(f"{error.filename or 'the race folder'}: {what}{advice}")
 
 
@@ -112,7 +113,8 @@ class Folder:
             raise BadInput(f"--out_dir={self.path}: a race was begun there; --resume goes on with "
                            "it, another needs another folder")
         if os.path.isdir(self.path) and os.listdir(self.path):
-            raise BadInput(f"--out_dir={self.path}: has files that are no race's; give a new folder")
+            raise BadInput(f"--out_dir={self.path}: has files that are no race's; give a new "
+                           "folder")
         try:
             os.makedirs(self.path, exist_ok=True)
         except OSError as error:

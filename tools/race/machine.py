@@ -25,7 +25,8 @@ def _said(*command: str, folder: str | None = None) -> str:
 def _cpu() -> str:
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
-            names = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
+            names = [line.partition(":")[2].strip() for line in file
+                     if line.startswith("model name")]
     except OSError:
         names = []
     return names[0] if names else platform.processor() or "unknown CPU"
@@ -50,7 +51,7 @@ def describe() -> str:
     """One line: GPUs, CPU, memory, system."""
     cards = gpus()
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 30
-    parts = [f"{len(cards)} x {cards[0]}" if len(set(cards)) == 1 else "; ".join(cards)] if cards else []
+    parts = [f"{len(cards)} x {cards[0]}"] if len(set(cards)) == 1 else list(cards)
     parts.append(f"{_cpu()}, {len(os.sched_getaffinity(0))} CPUs, {pages} GiB")
     return "; ".join([*parts, f"{platform.system()} {platform.release()}"])
 

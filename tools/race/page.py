@@ -68,9 +68,10 @@ def _drawing(title: str, label: str, points: list[tuple[float, str, ArmSummary]]
     out = [f'<h2>{_e(title)}</h2><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
            f'aria-label="{_e(title)}">']
     for value, text in scale.ticks():
-        out.append(f'<line class="axis" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{scale.y(value):.1f}"'
-                   f' y2="{scale.y(value):.1f}"/><text x="{_LEFT - 8}" y="{scale.y(value) + 4:.1f}" '
-                   f'text-anchor="end">{text}</text>')
+        y = scale.y(value)
+        out.append(f'<line class="axis" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" '
+                   f'y2="{y:.1f}"/><text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">'
+                   f'{text}</text>')
     if joined:
         path = " ".join(f"{x:.1f},{scale.y(a.loss.mean):.1f}" for x, _, a in points
                         if a.loss.mean is not None)
@@ -79,14 +80,16 @@ def _drawing(title: str, label: str, points: list[tuple[float, str, ArmSummary]]
         out.append(f'<text x="{x:.1f}" y="{_HEIGHT - _BOTTOM + 18}" text-anchor="middle">'
                    f'{_e(name)}</text>')
         for k, r in enumerate(finished(records, arm.name).values()):
-            out.append(f'<circle class="run" cx="{x + 9 + 3 * (k % 3):.1f}" cy="{scale.y(r.loss):.1f}"'
-                       f' r="3"><title>{_e(arm.name)} seed {r.seed}: {r.loss}</title></circle>')
+            out.append(f'<circle class="run" cx="{x + 9 + 3 * (k % 3):.1f}" '
+                       f'cy="{scale.y(r.loss):.1f}" r="3"><title>{_e(arm.name)} seed {r.seed}: '
+                       f'{r.loss}</title></circle>')
         if arm.loss.half_width:
             top, end = (scale.y(arm.loss.mean + s * arm.loss.half_width) for s in (1, -1))
             out.append(f'<path class="bar" d="M{x:.1f} {top:.1f}V{end:.1f}M{x - 5:.1f} {top:.1f}h10'
                        f'M{x - 5:.1f} {end:.1f}h10"/>')
         if arm.loss.mean is not None:
-            out.append(f'<circle class="mean" cx="{x:.1f}" cy="{scale.y(arm.loss.mean):.1f}" r="4"/>')
+            out.append(f'<circle class="mean" cx="{x:.1f}" cy="{scale.y(arm.loss.mean):.1f}" '
+                       f'r="4"/>')
     out.append(f'<text x="{(_LEFT + _WIDTH - _RIGHT) / 2}" y="{_HEIGHT - 8}" text-anchor="middle">'
                f'{_e(label)}</text></svg>')
     return "".join(out)
@@ -150,8 +153,8 @@ def report_html(plan: Plan, records: Records, analysis: Analysis, state: str, cu
         at = _places([f"arm {k}" for k in range(len(names))])
         out.append(_drawing("Loss of each arm", "arm", list(zip(at, names, analysis.arms)), records,
                             False))
-    out.append("<p>Dots are runs, bars the means with their intervals of 95 % confidence; losses in "
-               "nats a token.</p>")
+    out.append("<p>Dots are runs, bars the means with their intervals of 95 % confidence; losses "
+               "in nats a token.</p>")
     out.append(_table(["arm", "finished", "diverged", "failed", "loss (mean ± sd)",
                        "± of the mean (95 %)", "train s (mean ± sd)"],
                       [[a.name, f"{a.finished} of {a.planned}", a.diverged, a.failed,

@@ -89,6 +89,8 @@ def _detect_line(plan: Plan, earlier: Earlier, detect: float) -> str:
     def power(n: int, sd_of_pairs: float) -> float:
         return power_of_test(n, detect, sd_of_pairs, ALPHA, 2)
 
+    if plan.runs < 2:
+        return "one run of each arm has no spread: no difference can be tested"
     what = f"a difference of {detect:g} (pairs, two-sided p < {ALPHA:g}, power {GOAL:.0%})"
     if earlier.sd is None:
         sd = largest_sd(lambda s: power(plan.runs, math.sqrt(2) * s), detect)
@@ -99,8 +101,9 @@ def _detect_line(plan: Plan, earlier: Earlier, detect: float) -> str:
     if needed and earlier.run_s:
         takes += f", {duration(needed * len(plan.arms) * earlier.run_s / plan.lanes)}"
     of_pairs = f", of pairs {earlier.pairs_sd:.2g}" if earlier.pairs_sd else ""
-    return (f"sd {earlier.sd:.2g}{of_pairs} ({earlier.source}): {what} takes {takes}; the {plan.runs} planned "
-            f"show it in {power(plan.runs, earlier.difference_sd):.0%} of races")
+    return (f"sd {earlier.sd:.2g}{of_pairs} ({earlier.source}): {what} takes {takes}; the "
+            f"{plan.runs} planned show it in {power(plan.runs, earlier.difference_sd):.0%} of "
+            "races")
 
 
 def _rule_line(plan: Plan, rule: Rule, earlier: Earlier, detect: float) -> str:

@@ -55,9 +55,10 @@ class Power(unittest.TestCase):
 
 
 class Planning(unittest.TestCase):
-    def lines(self, until: str, earlier: Earlier, arms: str = "ab", lanes: int = 1) -> str:
+    def lines(self, until: str, earlier: Earlier, arms: str = "ab", lanes: int = 1,
+              runs: int = 8) -> str:
         made = tuple(parse_arm(f"{a}=track1") for a in arms)
-        plan = Plan(made, ("",) * len(made), 8, 0, lanes, until, "obf", "", "", "", "")
+        plan = Plan(made, ("",) * len(made), runs, 0, lanes, until, "obf", "", "", "", "")
         rule = parse_until(until, [a.name for a in made]) if until else None
         return "\n".join(plan_text(plan, rule, earlier, 0.002))
 
@@ -74,6 +75,7 @@ class Planning(unittest.TestCase):
         self.assertRegex(self.lines("mean<3.28,p<0.01", Earlier(0.0015, "", 1), "a"),
                          "if the mean is 3.278, shown in")
         self.assertIn("more than 2000", self.lines("", Earlier(1.0, "")))
+        self.assertIn("one run of each arm has no spread", self.lines("", Earlier(None, ""), runs=1))
 
     def test_pairs_seen(self) -> None:
         """Arms that share their seeds' luck differ by less than two sds: the plan takes what it
@@ -85,7 +87,8 @@ class Planning(unittest.TestCase):
         self.assertAlmostEqual(seen.sd, 0.0252, delta=1e-3)
         self.assertLess(seen.difference_sd, 1e-3)
         self.assertIsNone(from_records(records[:5], "seen").pairs_sd)
-        self.assertRegex(self.lines("", seen), r"sd 0.025, of pairs 6.*e-05 \(seen\): .* takes 2 runs")
+        self.assertRegex(self.lines("", seen),
+                         r"sd 0.025, of pairs 6.*e-05 \(seen\): .* takes 2 runs")
 
     def test_earlier(self) -> None:
         self.assertAlmostEqual(pooled([[1, 3], [5, 7], [9]]), 2**0.5)

@@ -15,8 +15,10 @@ import re
 
 _BEGINNING = re.compile(r"step:(\d+)/(\d+)(?= |$)")
 _LINE = re.compile(r"step:(\d+)/(\d+)(?: (?P<kind>val|train)_loss:(?P<loss>\S+))?"
-                   r"(?: (?!train_time:)[^\s:]+:\S*)* train_time:(?P<time>[^\s]*?)(?P<unit>ms|s)(?: |$)")
-_VERSIONS = re.compile(r"nanospeed |record |\d+ steps of |Running Py|\S+ torch|NVIDIA-SMI|.*PyTorch ")
+                   r"(?: (?!train_time:)[^\s:]+:\S*)* train_time:(?P<time>\S*?)(?P<unit>ms|s)"
+                   r"(?: |$)")
+_VERSIONS = re.compile(r"nanospeed |record |\d+ steps of |Running Py|\S+ torch|NVIDIA-SMI|"
+                       r".*PyTorch ")
 _STREAM = re.compile(r"token stream: (\S+) ")
 
 

@@ -22,8 +22,10 @@ class Lines(unittest.TestCase):
         for text, line in (
                 ("step:250/1680 val_loss:4.1234 train_time:14532ms step_avg:58.13ms",
                  Line(250, 1680, 4.1234, 14532)),
-                ("step:251/1680 train_time:14590ms step_avg:58.13ms\n", Line(251, 1680, None, 14590)),
-                ("step:125/3200 val_loss:4.82555 train_time:99.402s", Line(125, 3200, 4.82555, 99402)),
+                ("step:251/1680 train_time:14590ms step_avg:58.13ms\n",
+                 Line(251, 1680, None, 14590)),
+                ("step:125/3200 val_loss:4.82555 train_time:99.402s",
+                 Line(125, 3200, 4.82555, 99402)),
                 ("step:1/9 train_loss:4.5 lr:0.1 train_time:5ms", Line(1, 9, None, 5)),
                 ("step:9/9 val_loss:3.2 bpb:1.1 train_time:5ms", Line(9, 9, 3.2, 5)),
                 ("  step:1/9 train_time:5ms", None), ("step:{step}/{n} val_loss", None),
@@ -91,7 +93,8 @@ class Logs(unittest.TestCase):
             (("3.2774", "139000ms"), ("3.2779", "141.25s"), ("3.2812", "140000ms")))]
         said = subprocess.run([VERIFY, *paths], capture_output=True, text=True, check=True).stdout
         ours = [read_result(p) for p in paths]
-        for what, values in (("losses", [r.loss for r in ours]), ("times", [r.train_s for r in ours])):
+        for what, values in (("losses", [r.loss for r in ours]),
+                             ("times", [r.train_s for r in ours])):
             mean = float(re.search(rf"{what} of 3 runs: .*\(mean ([0-9.]+)", said)[1])
             self.assertAlmostEqual(mean, sum(values) / 3, delta=1e-6)
         for name, lines in (("cut", ["step:1/3 val_loss:9 train_time:0ms"]), ("none", ["text"]),

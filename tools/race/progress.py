@@ -80,6 +80,8 @@ class Progress:
         for lane in lanes:
             if lane.child:
                 step, of, loss = progress_of(self.folder.running(lane.arm, lane.seed, ".txt"))
+                if step and not self.records:  # the first run tells before it has ended
+                    self.run_s = lane.child.seconds() * of / step
                 now.append(f"{lane.arm.name} seed {lane.seed}" +
                            (f" step {step}/{of}" if of else "") + (f" {loss:.4f}" if loss else ""))
         line = f"race: {self.head(lanes)} | {', '.join(now)} | {self.means()}"[:150]

@@ -1,7 +1,7 @@
 """Races arms, programs that train, against each other over many runs. See docs/tools/race.md.
 
-    bazel run //tools/race -- --arm base='track1' --arm half='track1 --matrix_lr_mul=0.5' --runs=8 \\
-        --out_dir=race1
+    bazel run //tools/race -- --arm base=track1 --arm half='track1 --matrix_lr_mul=0.5' \\
+        --runs=8 --out_dir=race1
     python3 race.py ...                # without Bazel, on the standard library alone
 """
 
@@ -39,55 +39,59 @@ MOST_RUNS = 500
 _RUN = "bazel run //tools/race -- "
 TOOL = Tool(
     name="race",
-    summary="Trains arms, programs with flags, many times with as many seeds, alternating, and says "
-            "what the losses show: mean and spread of each, differences of pairs of a seed, and "
-            "whether a rule was met that was given before. What was interrupted goes on with "
+    summary="Trains arms, programs with flags, many times with as many seeds, alternating, and "
+            "says what the losses show: mean and spread of each, differences of pairs of a seed, "
+            "and whether a rule was met that was given before. What was interrupted goes on with "
             "--resume. Ends with 0, with 3 if the rule of --until was not shown, with 1 for bad "
             "input, with 2 if failed runs stopped it, and with 130 if it was interrupted.",
     usage=_RUN + "--arm NAME=COMMAND... --runs=N --out_dir=DIR [flags]",
-    version=lambda: f"race of nanospeed, commit {machine.commit(HERE)}, Python {platform.python_version()}",
+    version=lambda: f"race of nanospeed, commit {machine.commit(HERE)}, "
+                    f"Python {platform.python_version()}",
     examples=(
         ("two arms, 8 runs of each",
-         _RUN + "--arm base=track1 --arm half='track1 --matrix_lr_mul=0.5' --runs=8 --out_dir=race1"),
+         _RUN + "--arm base=track1 --arm half='track1 --matrix_lr_mul=0.5' --runs=8 "
+         "--out_dir=race1"),
         ("until a record is shown, or 20 runs are made",
-         _RUN + "--arm a='./track1 --preset=full' --runs=20 --until='mean<3.28,p<0.01' --out_dir=r"),
+         _RUN + "--arm a='./track1 --preset=full' --runs=20 --until='mean<3.28,p<0.01' "
+         "--out_dir=r2"),
         ("the PyTorch original beside ours, which draws its seeds itself",
          _RUN + "--arm ours='./track1 --preset=full' --arm original='torchrun train_gpt.py' "
-         "--own_seeds --runs=8 --until='equal within 0.003' --out_dir=race2"),
+         "--own_seeds --runs=8 --until='equal within 0.003' --out_dir=r3"),
         ("a sweep on two GPUs",
-         _RUN + "--arm base=track1 --grid matrix_lr_mul=0.8,1,1.25 --gpus=0,1 --runs=4 --out_dir=r3"),
+         _RUN + "--arm base=track1 --grid matrix_lr_mul=0.8,1,1.25 --gpus=0,1 --runs=4 "
+         "--out_dir=r4"),
         ("goes on after an interruption", _RUN + "--out_dir=race1 --resume")),
     groups=(
         ("Arms", (
-            Flag("arm", [], "NAME=COMMAND, once for each arm; the first is what others are compared "
-                 "with. {seed} in the command is the run's seed; track1 and track2 are given --seed "
-                 "and --metrics. VAR=VALUE may stand before the program."),
-            Flag("grid", [], "FLAG=VALUE,VALUE,...: makes an arm of each value, of several --grid of "
-                 "each combination. Put in place of {FLAG} in the command, else added as a flag."),
+            Flag("arm", [], "NAME=COMMAND, once for each arm; the first is what others are "
+                 "compared with. {seed} in the command is the run's seed; track1 and track2 are "
+                 "given --seed and --metrics. VAR=VALUE may stand before the program."),
+            Flag("grid", [], "FLAG=VALUE,VALUE,...: makes an arm of each value, of several --grid "
+                 "of each combination. In place of {FLAG} in the command, else added as a flag."),
             Flag("own_seeds", False, "Arms without {seed} draw their seeds themselves."))),
         ("Runs", (
             Flag("runs", 8, "Of each arm; with --until the most that are made."),
-            Flag("first_seed", 0, "The runs have this seed and the next ones, the same in each arm."),
+            Flag("first_seed", 0, "Runs have this seed and the next ones, the same in each arm."),
             Flag("gpus", "", "Runs are made side by side, one on each of these, such as 0,1,2,3; "
                  "0+1,2+3 gives each run two. Empty: one after another, on what a run finds."),
-            Flag("run_timeout", 0.0, "Seconds after which a run is ended and has failed. 0: none."))),
+            Flag("run_timeout", 0.0, "Seconds after which a run is ended, as failed. 0: none."))),
         ("What is to be shown", (
             Flag("until", "", "Stop once it is shown: 'mean<3.28,p<0.01', 'equal within 0.003' or "
                  "'half<base,p<0.05'; 'half: mean<3.28' says of which arm. Looked at after each "
-                 "block of one run an arm, with an error rate of at most p for all looks together."),
+                 "block of one run an arm, with an error rate of at most p for all looks."),
             Flag("spend", "obf", "How looks share that rate: obf, little early (O'Brien and "
                  "Fleming), or pocock, more evenly."),
             Flag("detect", 0.002, "The plan says how many runs show a difference of so many nats a "
                  "token. 0: nothing."),
             Flag("sd", 0.0, "Of the losses of one arm's runs, for the plan. 0: from --earlier."),
-            Flag("earlier", "", "Logs of finished runs of one program, or a race's folder, whose sd "
-                 "and time the plan takes."))),
+            Flag("earlier", "", "Logs of finished runs of one program, or a race's folder, whose "
+                 "sd and time the plan takes."))),
         ("Folder", (
             Flag("out_dir", "", "Where logs, summary.json, README.md and report.html go."),
-            Flag("resume", False, "Go on with the race in --out_dir; its arms need not be repeated."),
+            Flag("resume", False, "Go on with the race in --out_dir; its arms may be left out."),
             Flag("title", "", "Of README.md and report.html. Empty: made of the arms' names."),
-            Flag("report", "", "The program //tools/report, which draws curves.html. Empty: the one "
-                 "built with this tool, if there is one."),
+            Flag("report", "", "The program //tools/report, which draws curves.html. Empty: the "
+                 "one built with this tool, if there is one."),
             Flag("plan", False, "Say the plan and make no run."))),
     ))
 
@@ -160,9 +164,9 @@ def check_same(plan: Plan, given: dict, said: set[str], folder: Folder) -> Plan:
                            "another race needs another folder")
     for arm, before in zip(plan.arms, plan.fingerprints):
         if arms_of.fingerprint(arm, BUILT) != before:
-            raise BadInput(f"arm {arm.name}: its program, {arms_of.find_program(arm, BUILT)}, is another "
-                           f"than when the race began ({before[:16]}): runs of two programs are not "
-                           "one arm's. Put it back, or begin another race")
+            raise BadInput(f"arm {arm.name}: its program, {arms_of.find_program(arm, BUILT)}, is "
+                           f"another than when the race began ({before[:16]}): runs of two "
+                           "programs are not one arm's. Put it back, or begin another race")
     if "runs" not in said or given["runs"] == plan.runs:
         return plan
     if plan.until:
@@ -268,6 +272,8 @@ def race(folder: Folder, plan: Plan, given: dict, earlier: Earlier, interrupts: 
 
 
 def main(argv: list[str]) -> int:
+    if sys.version_info < (3, 10):
+        raise BadInput(f"Python {platform.python_version()}: it takes 3.10 or newer")
     said = parse(TOOL, argv)
     if "BUILD_WORKING_DIRECTORY" in os.environ:  # of "bazel run": files are where the user is
         os.chdir(os.environ["BUILD_WORKING_DIRECTORY"])

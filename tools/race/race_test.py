@@ -28,6 +28,8 @@ with open("calls", "a") as calls:
     calls.write(f"{given.get('salt', '')}{seed} {os.environ.get('CUDA_VISIBLE_DEVICES')}\\n")
 def listed(name):
     return str(seed) in given.get(name, "").split(",")
+if listed("explode"):
+    sys.exit("assertion: the loss is nan")
 if listed("fail"):
     print("out of luck", file=sys.stderr)
     sys.exit(7)
@@ -104,8 +106,10 @@ class Whole(InFolder):
         self.assertRegex(said, r"b - a: loss [+-]0\.0\d+ ± 0\.0\d+ \(95 % of 4 pairs\), p 0?\.?\d")
         with open(self.path("r", "README.md"), encoding="utf-8") as file:
             readme = file.read()
-        for text in ("# A <b> race", "| a | 4 of 4 | 0 | 0 | 3 | 3.2", "## Runs", "| a | 0 | finished |",
-                     "`./trainer.py {seed} --salt=b `", "sha256", "machine: ", "commit of the checkout",
+        for text in ("# A <b> race", "| a | 4 of 4 | 0 | 0 | 3 | 3.2", "## Runs",
+                     "| a | 0 | finished |",
+                     "`./trainer.py {seed} --salt=b `", "sha256", "machine: ",
+                     "commit of the checkout",
                      "./trainer.py 3 --salt=a"):
             self.assertIn(text, readme)
         with open(self.path("r", "report.html"), encoding="utf-8") as file:
@@ -164,6 +168,15 @@ class Failures(InFolder):
         self.assertTrue(os.path.exists(self.path("r", "failed", "a.2.stderr.txt")))
         self.assertTrue(os.path.exists(self.path("r", "failed", "b.3.txt")))
 
+    def test_an_error_that_tells_of_nan(self) -> None:
+        said = self.good(*self.two("", "--explode=1"), "--runs=2")
+        self.assertIn("b seed 1: DIVERGED: ended with code 1: assertion: the loss is nan", said)
+
+    def test_report_that_is_none(self) -> None:
+        said = self.good(*self.two(), "--runs=2", "--report=./nowhere")
+        self.assertRegex(said, "race: no curves.html: .*nowhere")
+        self.assertTrue(os.path.exists(self.path("r", "report.html")))
+
     def test_a_diverged_run_ends_its_rule(self) -> None:
         said = self.good(*self.two("", "--diverge=1"), "--runs=6", "--until=b: mean<3.5", code=3)
         self.assertIn("mean of b below 3.5: cannot be shown", said)
@@ -191,7 +204,8 @@ class Failures(InFolder):
             text = file.read().replace("range(4)", "range(6)").replace("/3 val", "/5 val")
         with open(self.path("trainer.py"), "w", encoding="utf-8") as file:
             file.write(text)
-        said = self.good("--arm", "a=./trainer.py 3", "--own_seeds", "--runs=3", "--out_dir=r", code=2)
+        said = self.good("--arm", "a=./trainer.py 3", "--own_seeds", "--runs=3", "--out_dir=r",
+                         code=2)
         self.assertIn("has the losses of seed 0 at every validation", said)
 
     def test_timeout(self) -> None:
@@ -336,7 +350,8 @@ class BadInputs(InFolder):
         with open(self.path("longer.py"), "w", encoding="utf-8") as file:
             file.write(TRAINER.replace("range(4)", "range(5)").replace("/3 val", "/4 val"))
         os.chmod(self.path("longer.py"), 0o755)
-        said = self.good("--arm", f"a={T}", "--arm", "b=./longer.py {seed}", "--runs=2", "--out_dir=r")
+        said = self.good("--arm", f"a={T}", "--arm", "b=./longer.py {seed}", "--runs=2",
+                         "--out_dir=r")
         self.assertIn("note: the arms differ in length: a 3 steps, b 4 steps", said)
 
 

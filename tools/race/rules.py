@@ -23,7 +23,8 @@ from sequential_t import SequentialT
 from students_t import deviation, mean_of
 
 FORMS = ("'mean<3.28,p<0.01', 'equal within 0.003' or 'half<base,p<0.01', with the arms before a "
-         "colon where they are not clear: 'half: mean<3.28,p<0.01', 'half,base: equal within 0.003'")
+         "colon where they are not clear: 'half: mean<3.28,p<0.01', 'half,base: equal within "
+         "0.003'")
 _SPENDING_NAMES = {"obf": "O'Brien and Fleming's", "pocock": "Pocock's"}
 
 
@@ -79,7 +80,8 @@ class Verdict:
 
     @property
     def headline(self) -> str:
-        said = {"open": "not yet shown", "impossible": "cannot be shown"}.get(self.state, self.state)
+        said = {"open": "not yet shown",
+                "impossible": "cannot be shown"}.get(self.state, self.state)
         return f"{self.rule.text}: {said}" + (f", p {p_text(self.p)}" if self.p == self.p else "")
 
     @property
@@ -171,7 +173,7 @@ def judge(rule: Rule, blocks: list[Block], most: int, spend: str, over: bool) ->
     looks = looks_of(rule.alpha, most, spend)
     sample: list[float] = []
     left_out = count = 0
-    mean = squares = 0.0  # the latter of distances to the mean; by B. P. Welford's recurrence (1962)
+    mean = squares = 0.0  # the latter of distances to the mean; B. P. Welford's recurrence (1962)
     for number, block in enumerate(blocks, 1):
         value = value_of(rule, block)
         last = over and number == len(blocks)

@@ -28,13 +28,15 @@ class Parse(unittest.TestCase):
                 ("half: mean<3.28,p<0.01", Rule("mean", ("half",), 3.28, 0.01)),
                 ("half:mean < 3.28 , p<0.02", Rule("mean", ("half",), 3.28, 0.02)),
                 ("equal within 0.003", Rule("equal", ("base", "half"), 0.003, 0.05)),
-                ("half,base: equal within 0.003,p<0.1", Rule("equal", ("half", "base"), 0.003, 0.1)),
+                ("half,base: equal within 0.003,p<0.1",
+                 Rule("equal", ("half", "base"), 0.003, 0.1)),
                 ("half<base,p<0.01", Rule("less", ("half", "base"), 0.0, 0.01)),
                 ("half < base", Rule("less", ("half", "base"), 0.0, 0.05))):
             self.assertEqual(parse_until(text, ARMS), rule, text)
         self.assertEqual(parse_until("mean<3.28", ["a"]).arms, ("a",))
         grid = ["lr=0.8,wd=1", "lr=1,wd=1"]
-        self.assertEqual(parse_until("lr=1,wd=1,lr=0.8,wd=1: equal within 1", grid).arms[0], grid[1])
+        both = parse_until("lr=1,wd=1,lr=0.8,wd=1: equal within 1", grid)
+        self.assertEqual(both.arms, (grid[1], grid[0]))
         self.assertEqual(parse_until("lr=1,wd=1<lr=0.8,wd=1", grid).arms, (grid[1], grid[0]))
 
     def test_refused(self) -> None:
@@ -77,7 +79,8 @@ class Judge(unittest.TestCase):
 
     def test_signs(self) -> None:
         better = blocks(10, half=3.270)
-        self.assertEqual(judge(parse_until("half<base", ARMS), better, 10, "obf", True).state, "shown")
+        self.assertEqual(judge(parse_until("half<base", ARMS), better, 10, "obf",
+                               True).state, "shown")
         self.assertEqual(judge(parse_until("base<half", ARMS), better, 10, "obf", True).state,
                          "not shown")
         equal = judge(parse_until("equal within 0.02", ARMS), better, 10, "obf", True)
@@ -106,7 +109,8 @@ class Judge(unittest.TestCase):
         self.assertEqual((verdict.state, verdict.ends), ("impossible", True))
         self.assertIn("the run of half with seed 2 diverged", verdict.text)
         # Another arm's does not matter.
-        self.assertEqual(judge(parse_until("base: mean<3.3", ARMS), rows, 8, "obf", True).state, "shown")
+        self.assertEqual(judge(parse_until("base: mean<3.3", ARMS), rows, 8, "obf",
+                               True).state, "shown")
 
     def test_last_block_failed(self) -> None:
         """The last look has no new value, but all that is left to spend."""

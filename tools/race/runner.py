@@ -169,8 +169,8 @@ class Runner:
             self.in_a_row[record.arm] += 1
             last = f"arm {record.arm}, seed {record.seed}: {record.why}"
             if record.why.startswith(_REPEATED):
-                return Ending("stopped", f"{last}. Begin again in another folder, with {{seed}} where "
-                              "the command takes it")
+                return Ending("stopped", f"{last}. Begin again in another folder, with {{seed}} "
+                              "where the command takes it")
             if not any(r.arm == record.arm and r.state != "failed" for r in self.records.values()):
                 return Ending("stopped", f"{last}: no run of this arm has come to its end yet. If "
                               "its command is wrong, begin again in another folder; if the machine "
@@ -204,7 +204,9 @@ class Runner:
                 said = last_line(stderr) or last_line(log)
                 ended = f"signal {-code}" if code < 0 else f"code {code}"
                 if state != "diverged":
-                    state = "diverged" if _NOT_FINITE.search(said) and code > 1 else "failed"
+                    bad_input = arm.ours and code == 1
+                    state = "diverged" if (code > 0 and not bad_input and
+                                           _NOT_FINITE.search(said)) else "failed"
                 why = f"ended with {ended}: {said}"
         if found and mine and mine[0].steps != found.steps:
             why = f"has {found.steps} steps, the arm's earlier runs {mine[0].steps}"

@@ -28,8 +28,6 @@ from __future__ import annotations
 
 import math
 
-from students_t import survival
-
 SPENDINGS = ("obf", "pocock")
 _LEAST = 1e-10  # an increment of alpha below it is left to later looks
 _REACH = 9.0  # standard deviations that integrals go to

@@ -24,8 +24,8 @@ SECOND_DRUG = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]
 def plan_of(runs: int, until: str = "", grids: tuple[str, ...] = (),
             arms: tuple[str, ...] = ("a=track1", "b=track1 --x=1")) -> Plan:
     made = tuple(make_arms(list(arms), list(grids)))
-    return Plan(made, ("0" * 64,) * len(made), runs, 0, 1, until, "obf", "Title", "2026-12-01", "abc",
-                "race --arm ...")
+    return Plan(made, ("0" * 64,) * len(made), runs, 0, 1, until, "obf", "Title", "2026-12-01",
+                "abc", "race --arm ...")
 
 
 def record(arm: str, seed: int, loss: float | None, **more) -> Record:
@@ -69,7 +69,8 @@ class Analysis(unittest.TestCase):
         self.assertIn("equal in every pair of 2: there is no t", comparison_text(same))
 
     def test_holm(self) -> None:
-        for got, expected in zip(holm([0.01, None, 0.04, 0.03, 0.005]), [0.03, None, 0.06, 0.06, 0.02]):
+        for got, expected in zip(holm([0.01, None, 0.04, 0.03, 0.005]),
+                                 [0.03, None, 0.06, 0.06, 0.02]):
             self.assertAlmostEqual(got or 0, expected or 0)
 
     def test_blocks_without_gap(self) -> None:
@@ -118,7 +119,8 @@ class Outputs(unittest.TestCase):
         self.assertNotIn("<script", page)
         one = plan_of(1, arms=("a=track1",))  # no spread, no interval; or no run at all
         alone = {("a", 0): record("a", 0, 3.0)}
-        self.assertIn('class="mean"', report_html(one, alone, analyse(one, alone, {}, 0), "", False))
+        drawn = report_html(one, alone, analyse(one, alone, {}, 0), "", False)
+        self.assertIn('class="mean"', drawn)
         self.assertNotIn("<svg", report_html(one, {}, analyse(one, {}, {}, 0), "", False))
 
 
