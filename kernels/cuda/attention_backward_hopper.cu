@@ -129,7 +129,7 @@ __device__ __forceinline__ void WaitForDelta(const Problem& problem, const Item<
   do {
     asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(ready) : "l"(from) : "memory");
   } while (ready == 0);
-  // What was seen by ordinary loads comes before what the copy engine loads from here on.
+  // What was seen by ordinary loads comes before what TMA loads from here on.
   asm volatile("fence.proxy.async;" ::: "memory");
 }
 

@@ -120,7 +120,7 @@ __device__ __forceinline__ void LoadTile(const CUtensorMap& map, uint32_t to, ui
                                          const Item<kQuery>& item, int token) {
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    LoadBox(map, to + i * kBoxBytes, barrier, item.head * kDim + i * 64, token, item.slot);
+    TmaLoad(map, to + i * kBoxBytes, barrier, item.head * kDim + i * 64, token, item.slot);
   }
 }
 

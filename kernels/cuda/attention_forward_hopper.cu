@@ -1,5 +1,5 @@
 // softmax(scale q k') v for Hopper (sm_90a) and heads of 128: attention_forward.cu's running
-// softmax (Dao et al., 2022), its products by warpgroups out of shared memory that the copy engine
+// softmax (Dao et al., 2022), its products by warpgroups out of shared memory that TMA
 // fills (Shah et al., 2024: FlashAttention-3).
 //
 // Blocks stay on their multiprocessor and take tile after tile: a head's 192 queries of a slot,

@@ -155,7 +155,7 @@ __device__ __forceinline__ void LoadTokens(const CUtensorMap& map, uint8_t* to, 
   ArriveExpecting(SharedOffset(&barrier), 2 * part);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    LoadBox(map, SharedOffset(to + i * part), SharedOffset(&barrier), head * kDim + i * kColumns,
+    TmaLoad(map, SharedOffset(to + i * part), SharedOffset(&barrier), head * kDim + i * kColumns,
             token, slot);
   }
 }

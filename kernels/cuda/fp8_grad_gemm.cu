@@ -18,7 +18,7 @@
 //
 // Blocks stay on their multiprocessor and go from tile to tile. Two of them, a cluster, compute 128
 // classes x 192 features of dw each, one above the other, over all rows: each loads its own g and
-// half of x_t, which the copy engine writes to both. In a block one thread of the last warpgroup
+// half of x_t, which TMA writes to both. In a block one thread of the last warpgroup
 // starts the copies into a ring, and two warpgroups multiply, 64 x 192 each.
 //
 // The tensor cores' accumulator keeps about 14 bits of a sum. As the rows are many, the sums of
@@ -73,7 +73,7 @@ __device__ void Produce(const CUtensorMap& g, const CUtensorMap& x, const Proble
       const uint32_t full = ring.full + place.stage * 8;
       WaitForPhase(ring.empty + place.stage * 8, place.parity ^ 1);
       ArriveExpecting(full, kGBytes + kXBytes);
-      LoadBox(g, ring.g + place.stage * kGBytes, full, first_class, depth * kDepth);
+      TmaLoad(g, ring.g + place.stage * kGBytes, full, first_class, depth * kDepth);
       LoadBoxToAll<kBlocks>(x, ring.x + place.stage * kXBytes + rank * (kXBytes / kBlocks), full,
                             depth * kDepth, feature);
       place.Advance();
@@ -242,7 +242,7 @@ void Launch(const uint8_t* g, const uint8_t* x_t, const Problem& problem,
                                 .shared_bytes = kSharedBytes,
                                 .processors = processors,
                                 .most = problem.class_tiles * problem.feature_tiles};
-  // Beyond the edges the copy engine fills with zeros.
+  // Beyond the edges TMA fills with zeros.
   LaunchClusters(Fp8GradGemmKernel<transposed>, launch, stream,
                  TensorMap<2>(g, {shape.classes, shape.rows}, {shape.classes}, {kClasses, kDepth}),
                  TensorMap<2>(x_t, {shape.rows, shape.dim}, {shape.rows}, {kDepth, kOwnFeatures}),

@@ -1,4 +1,4 @@
-// Hopper's own instructions (sm_90a): barriers that count bytes, the copy engine for boxes of
+// Hopper's own instructions (sm_90a): barriers that count bytes, TMA for boxes of
 // tensors, products by a warpgroup out of shared memory, clusters of blocks.
 #ifndef KERNELS_CUDA_HOPPER_CUH_
 #define KERNELS_CUDA_HOPPER_CUH_
@@ -75,7 +75,7 @@ __device__ __forceinline__ void ArriveInCluster(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-__device__ __forceinline__ void LoadBox(const CUtensorMap& map, uint32_t to, uint32_t barrier,
+__device__ __forceinline__ void TmaLoad(const CUtensorMap& map, uint32_t to, uint32_t barrier,
                                         int c0, int c1) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
@@ -84,7 +84,7 @@ __device__ __forceinline__ void LoadBox(const CUtensorMap& map, uint32_t to, uin
       : "memory");
 }
 // Of a tensor of three dims.
-__device__ __forceinline__ void LoadBox(const CUtensorMap& map, uint32_t to, uint32_t barrier,
+__device__ __forceinline__ void TmaLoad(const CUtensorMap& map, uint32_t to, uint32_t barrier,
                                         int c0, int c1, int c2) {
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"

@@ -16,7 +16,7 @@
 
 // Blocks stay on their multiprocessor and go from tile to tile. kBlocks of them, a cluster, compute
 // 128 x 256 of the output each, one above the other: each loads its own 128 rows of x and its part
-// of the 256 columns of w, and the copy engine writes that part to all, which keeps the reads from
+// of the 256 columns of w, and TMA writes that part to all, which keeps the reads from
 // L2 below what it gives.
 //
 // In a block one thread of the last warpgroup starts the copies into a ring of kStages places and
@@ -96,7 +96,7 @@ __device__ void Produce(const CUtensorMap& x, const CUtensorMap& w, const Proble
       const uint32_t full = ring.full + place.stage * 8;
       WaitForPhase(ring.empty + place.stage * 8, place.parity ^ 1);
       ArriveExpecting(full, kXBytes + kWBytes);
-      LoadBox(x, ring.x + place.stage * kXBytes, full, depth * kDepth, row);
+      TmaLoad(x, ring.x + place.stage * kXBytes, full, depth * kDepth, row);
       LoadWeights<weights>(w, ring.w + place.stage * kWBytes + rank * (kWBytes / kBlocks), full,
                            depth * kDepth, column);
       place.Advance();
@@ -311,7 +311,7 @@ void Launch(const BF16* x, const BF16* w, Problem problem, const Relu2GemmShape&
       << "no product of " << shape.m << " x " << shape.n << " x " << shape.k;
   problem.row_tiles = static_cast<int>(CeilDiv(shape.m, kBlocks * kRows));
   problem.column_tiles = static_cast<int>(CeilDiv(shape.n, kColumns));
-  // Beyond k the copy engine fills x and w with zeros.
+  // Beyond k TMA fills x and w with zeros.
   problem.depth_tiles = std::max(static_cast<int>(shape.k / kDepth), kMinDepthTiles);
   const ClusterLaunch launch = {.blocks = kBlocks,
                                 .threads = kThreads,

@@ -1,4 +1,4 @@
-// Descriptions of tensors for the copy engine of sm_90 and later.
+// Descriptions of tensors for TMA of sm_90 and later.
 #ifndef KERNELS_CUDA_TENSOR_MAP_H_
 #define KERNELS_CUDA_TENSOR_MAP_H_
 
