@@ -41,7 +41,7 @@ namespace {
 // Percent of the blocks that take items of queries as long as there are any: somewhat more than
 // these need, as the other blocks wait for them and they wait for nobody.
 constexpr int kQueryShare = 46;
-// The step after whose copies the next item is taken. Their place was that of the first step's.
+// The step after whose copies the next item is taken. Their stage was that of the first step's.
 constexpr int kTakeStep = kStages;
 
 // An item that was taken, and its steps.
@@ -83,7 +83,8 @@ __device__ __forceinline__ void ProduceRows(const CUtensorMap (&maps)[2], const 
 // One thread: takes the next item, unless the one before had a number of `last` or more.
 template <bool kQuery>
 __device__ __forceinline__ Taken Take(const Maps& maps, const Problem& problem, int before,
-                                      int last, const Shared& shared, Place<kBuffers>& buffer) {
+                                      int last, const Shared& shared,
+                                      PipelineState<kBuffers>& buffer) {
   Taken taken = {problem.items, 0, 0};
   if (before < last) {
     taken.number = atomicAdd(problem.counters + (kQuery ? kQueryCounter : kKeyCounter), 1);
@@ -99,25 +100,25 @@ __device__ __forceinline__ Taken Take(const Maps& maps, const Problem& problem, 
   return taken;
 }
 
-// One thread: starts the copies of two tiles to a place of the ring, and of `queries` of lse and
+// One thread: starts the copies of two tiles to a stage of the ring, and of `queries` of lse and
 // delta from `at` on.
 template <bool kQuery>
 __device__ __forceinline__ void ProduceStep(const CUtensorMap& map0, const CUtensorMap& map1,
                                             const Problem& problem, const Item<kQuery>& item,
                                             int token0, int token1, int queries,
-                                            const Shared& shared, Place<kStages>& place) {
-  const uint32_t full = shared.full + place.stage * 8;
-  const uint32_t to = shared.ring + place.stage * Shared::kStageBytes;
-  WaitForPhase(shared.empty + place.stage * 8, place.parity ^ 1);
+                                            const Shared& shared, PipelineState<kStages>& state) {
+  const uint32_t full = shared.full + state.stage * 8;
+  const uint32_t to = shared.ring + state.stage * Shared::kStageBytes;
+  WaitForPhase(shared.empty + state.stage * 8, state.parity ^ 1);
   ArriveExpecting(full, Shared::kStageBytes + 2 * queries * 4);
   LoadTile(map0, to, full, item, token0);
   LoadTile(map1, to + kTileBytes, full, item, token1);
   if constexpr (!kQuery) {
     const int64_t at = item.row_offset(problem) + token0;
-    LoadValues(problem.lse + at, shared.lse + place.stage * kRows * 4, full, queries);
-    LoadValues(problem.delta + at, shared.delta + place.stage * kRows * 4, full, queries);
+    LoadValues(problem.lse + at, shared.lse + state.stage * kRows * 4, full, queries);
+    LoadValues(problem.delta + at, shared.delta + state.stage * kRows * 4, full, queries);
   }
-  place.Advance();
+  state.Advance();
 }
 
 // Until delta of a block's queries is in memory.
@@ -138,8 +139,8 @@ __device__ __forceinline__ void WaitForDelta(const Problem& problem, const Item<
 // the buffer is free and there are steps enough to come.
 template <bool kQuery>
 __device__ __forceinline__ void Produce(const Maps& maps, const Problem& problem, int last,
-                                        const Shared& shared, Place<kStages>& place,
-                                        Place<kBuffers>& buffer) {
+                                        const Shared& shared, PipelineState<kStages>& state,
+                                        PipelineState<kBuffers>& buffer) {
   Taken next = Take<kQuery>(maps, problem, 0, last, shared, buffer);
   while (next.number < problem.items) {
     const Taken taken = next;
@@ -147,15 +148,15 @@ __device__ __forceinline__ void Produce(const Maps& maps, const Problem& problem
     const int take_step = taken.first_step + kTakeStep * kRows;
     if constexpr (kQuery) {
       ProduceStep(maps.o, maps.o, problem, item, item.begin(), item.begin() + kRows, 0, shared,
-                  place);
+                  state);
     }
     for (int step = taken.first_step; step < taken.end_step; step += kRows) {
       if constexpr (kQuery) {
-        ProduceStep(maps.keys[0], maps.keys[1], problem, item, step, step, 0, shared, place);
+        ProduceStep(maps.keys[0], maps.keys[1], problem, item, step, step, 0, shared, state);
       } else {
         if (step % kItemRows == 0) WaitForDelta(problem, item, step / kItemRows);
         ProduceStep(maps.queries[0], maps.queries[1], problem, item, step, step,
-                    min(kRows, problem.tokens - step), shared, place);
+                    min(kRows, problem.tokens - step), shared, state);
       }
       if (step == take_step) {
         next = Take<kQuery>(maps, problem, taken.number, last, shared, buffer);
@@ -173,20 +174,20 @@ __device__ __forceinline__ void Produce(const Maps& maps, const Problem& problem
 // takes all items of queries it can get, on which items of keys wait.
 [[maybe_unused]] __device__ __forceinline__ void Produce(const Maps& maps, const Problem& problem,
                                                          const Shared& shared) {
-  Place<kStages> place;
-  Place<kBuffers> buffer;
+  PipelineState<kStages> state;
+  PipelineState<kBuffers> buffer;
   const int rank = atomicAdd(problem.counters + kBlockCounter, 1);
   const bool of_queries = rank * kQueryShare % 100 < kQueryShare;
-  Produce<true>(maps, problem, of_queries ? problem.items : problem.first_items, shared, place,
+  Produce<true>(maps, problem, of_queries ? problem.items : problem.first_items, shared, state,
                 buffer);
-  Produce<false>(maps, problem, problem.items, shared, place, buffer);
+  Produce<false>(maps, problem, problem.items, shared, state, buffer);
 }
 
 // One thread: tells all items of keys when delta of an item's queries is in memory. The wait for
 // that would stop a warp that multiplies.
 [[maybe_unused]] __device__ __forceinline__ void PublishDelta(const Problem& problem,
                                                               const Shared& shared) {
-  Place<kBuffers> buffer;
+  PipelineState<kBuffers> buffer;
   for (bool of_queries = true;; buffer.Advance()) {
     WaitForPhase(shared.rows_full + buffer.stage * 8, buffer.parity);
     const uint32_t header = shared.header + buffer.stage * kHeaderBytes;
@@ -206,8 +207,12 @@ __device__ __forceinline__ void Produce(const Maps& maps, const Problem& problem
                                                          const Shared& shared) {
   // The same in a warp, which the compiler cannot see of threadIdx.
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / kWarp, 0);
-  Consumer consumer = {warp / 4,      warp % 4,         Lane() == 0,
-                       warp % 4 == 0, Place<kStages>(), Place<kBuffers>()};
+  Consumer consumer = {warp / 4,
+                       warp % 4,
+                       Lane() == 0,
+                       warp % 4 == 0,
+                       PipelineState<kStages>(),
+                       PipelineState<kBuffers>()};
   for (;;) {
     const Header header = NextHeader(shared, consumer);
     if (header.head == kStop) break;

@@ -111,7 +111,7 @@ struct Shared {
   uint32_t header;
   // Barriers of each buffer; delta_full: delta of the item's queries is written.
   uint32_t rows_full, rows_empty, delta_full;
-  uint32_t full, empty;  // barriers of each place of the ring
+  uint32_t full, empty;  // barriers of each stage of the ring
 };
 static_assert(Shared::kBytes <= 227 * 1024);
 
@@ -167,23 +167,23 @@ struct Consumer {
   int group, warp;  // warp of the warpgroup's
   bool tells;       // this lane frees places
   bool leads;       // this warp frees rows
-  Place<kStages> place;
-  Place<kBuffers> buffer;
-  uint32_t last = 0;  // barrier of the place that the running products read, if any
+  PipelineState<kStages> state;
+  PipelineState<kBuffers> buffer;
+  uint32_t last = 0;  // barrier of the stage that the running products read, if any
   uint32_t left = 0;  // barrier of the rows of the item before, if they are not free
 
   __device__ __forceinline__ void Free() {
     if (last != 0 && tells) Arrive(last);
     last = 0;
   }
-  // A place of the ring that no products read, or a step that none of the warpgroup's rows sees.
+  // A stage of the ring that no products read, or a step that none of the warpgroup's rows sees.
   // All lanes.
   __device__ __forceinline__ void Pass(const Shared& shared) {
-    // The copies to come may need the place of the step before.
+    // The copies to come may need the stage of the step before.
     WaitForProducts<0>();
     Free();
     __syncwarp();
-    if (tells) Arrive(shared.empty + place.stage * 8);
+    if (tells) Arrive(shared.empty + state.stage * 8);
   }
   // All threads of the warpgroup, together.
   __device__ __forceinline__ void Sync() const {

@@ -70,7 +70,7 @@ __device__ __forceinline__ void Factors(const float (&p)[kScores], const float (
 __device__ __forceinline__ void Step(float (&dk)[kSums], float (&dv)[kSums], uint32_t k,
                                      const Keys& keys, float scale_log2, int step, bool masked,
                                      const Shared& shared, Consumer& consumer) {
-  const int stage = consumer.place.stage;
+  const int stage = consumer.state.stage;
   const uint32_t v = k + kTileBytes;
   const uint32_t q = shared.ring + stage * Shared::kStageBytes, do_ = q + kTileBytes;
   float s[kScores], dp[kScores];
@@ -122,14 +122,14 @@ __device__ __forceinline__ void Consume(const Maps& maps, const Problem& problem
       shared.rows + consumer.buffer.stage * Shared::kRowsBytes + group * 2 * kTileBytes;
   float dk[kSums] = {}, dv[kSums] = {};
   for (int step = header.first_step; step < header.end_step; step += kRows) {
-    WaitForPhase(shared.full + consumer.place.stage * 8, consumer.place.parity);
+    WaitForPhase(shared.full + consumer.state.stage * 8, consumer.state.parity);
     if (any && step >= begin && step <= header.last) {
       Step(dk, dv, k, keys, problem.scale_log2, step,
            step == begin || step + kRows - 1 > header.first, shared, consumer);
     } else {
       consumer.Pass(shared);
     }
-    consumer.place.Advance();
+    consumer.state.Advance();
     if (step == header.first_step) consumer.FreeRows();
   }
   WaitForProducts<0>();

@@ -96,7 +96,7 @@ __device__ __forceinline__ void Step(float (&dq)[kSums], const Rows& q, const Ro
   BeginProducts();
   MultiplyTile(dq, left, k);
   EndGroup();
-  consumer.last = shared.empty + consumer.place.stage * 8;
+  consumer.last = shared.empty + consumer.state.stage * 8;
 }
 
 // delta of the thread's rows, from do and from o in shared memory.
@@ -141,25 +141,25 @@ __device__ __forceinline__ void Consume(const Maps& maps, const Problem& problem
   LoadRows(q, tiles, consumer.warp);
   LoadRows(do_, tiles + kTileBytes, consumer.warp);
   const uint32_t ring = shared.ring;
-  WaitForPhase(shared.full + consumer.place.stage * 8, consumer.place.parity);
-  Delta(rows, do_, ring + consumer.place.stage * Shared::kStageBytes + group * kTileBytes,
+  WaitForPhase(shared.full + consumer.state.stage * 8, consumer.state.parity);
+  Delta(rows, do_, ring + consumer.state.stage * Shared::kStageBytes + group * kTileBytes,
         consumer.warp);
   consumer.Pass(shared);
-  consumer.place.Advance();
+  consumer.state.Advance();
   StoreDelta(problem, item, rows);
   __syncwarp();
   if (consumer.tells) Arrive(shared.delta_full + consumer.buffer.stage * 8);
 
   float dq[kSums] = {};
   for (int step = header.first_step; step < header.end_step; step += kRows) {
-    WaitForPhase(shared.full + consumer.place.stage * 8, consumer.place.parity);
+    WaitForPhase(shared.full + consumer.state.stage * 8, consumer.state.parity);
     if (any && step <= begin && step + kRows > header.first) {
       Step(dq, q, do_, rows, problem.scale_log2, step, step == begin || step < header.last,
-           ring + consumer.place.stage * Shared::kStageBytes, shared, consumer);
+           ring + consumer.state.stage * Shared::kStageBytes, shared, consumer);
     } else {
       consumer.Pass(shared);
     }
-    consumer.place.Advance();
+    consumer.state.Advance();
     if (step == header.first_step) consumer.FreeRows();
   }
   WaitForProducts<0>();

@@ -140,17 +140,17 @@ struct Consumer {
   uint64_t* q_empty;
   bool first;  // no step yet: `o` is not set
   float scale_log2;
-  Place<kKeyPlaces> place;
+  PipelineState<kKeyStages> state;
 };
 
-// Frees the place when all four warps of all warpgroups have come here.
+// Frees the stage when all four warps of all warpgroups have come here.
 __device__ __forceinline__ void Free(Consumer& at, Shared& shared) {
-  if (threadIdx.x % kWarp == 0) Arrive(shared.keys_empty[at.place.stage]);
-  at.place.Advance();
+  if (threadIdx.x % kWarp == 0) Arrive(shared.keys_empty[at.state.stage]);
+  at.state.Advance();
 }
 __device__ __forceinline__ uint32_t Await(const Consumer& at, Shared& shared) {
-  WaitFull(shared.keys_full[at.place.stage], at.place.parity);
-  return SharedOffset(shared.keys[at.place.stage]);
+  WaitFull(shared.keys_full[at.state.stage], at.state.parity);
+  return SharedOffset(shared.keys[at.state.stage]);
 }
 
 // Attends to keys [key, key + keys), which are `skipped` keys into the ring's places.
@@ -271,19 +271,19 @@ __device__ __forceinline__ void Consume(const AttentionProblem& problem, Shared&
   // The same in a warp, which the compiler cannot see of threadIdx.
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / kWarp, 0);
   const int group = warp / 4;
-  Place<kTables> table_place;
+  PipelineState<kTables> table_state;
   Consumer at;
   at.scale_log2 = problem.scale * kLog2E;
-  for (int piece = group;; piece += kGroups, table_place.Advance()) {
-    WaitFull(shared.table_full[table_place.stage], table_place.parity);
-    const Table& table = shared.tables[table_place.stage];
+  for (int piece = group;; piece += kGroups, table_state.Advance()) {
+    WaitFull(shared.table_full[table_state.stage], table_state.parity);
+    const Table& table = shared.tables[table_state.stage];
     if (table.first_query < 0) return;
     at.group_query = table.first_query + group * kGroupQueries;
     at.query = table.first_query + warp * 16;
     at.first_key = table.first_key + warp * 16;
     const int end = table.end;
     const int first_key = table.first_key[group * kGroupQueries];
-    const int q_place = piece % kQueryPlaces;
+    const int q_place = piece % kQueryStages;
     at.q = SharedOffset(shared.q[q_place]);
     at.q_empty = &shared.q_empty[q_place];
     Rows rows;
@@ -293,7 +293,7 @@ __device__ __forceinline__ void Consume(const AttentionProblem& problem, Shared&
       rows.shift[half] = -INFINITY;
       rows.sum[half] = 0;
     }
-    WaitFull(shared.q_full[q_place], piece / kQueryPlaces % 2);
+    WaitFull(shared.q_full[q_place], piece / kQueryStages % 2);
     const auto needed = [&](int key) {
       return key <= at.group_query && key + kHalf > first_key && key < end;
     };
@@ -315,7 +315,7 @@ __device__ __forceinline__ void Consume(const AttentionProblem& problem, Shared&
     if (at.group_query >= end && threadIdx.x % kWarp == 0) Arrive(*at.q_empty);
     Store(problem, table, at, rows);
     __syncwarp();
-    if (threadIdx.x % kWarp == 0) Arrive(shared.table_empty[table_place.stage]);
+    if (threadIdx.x % kWarp == 0) Arrive(shared.table_empty[table_state.stage]);
   }
 }
 

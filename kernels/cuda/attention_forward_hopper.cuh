@@ -27,7 +27,7 @@ constexpr int kRegisters = 160, kCopyRegisters = 32;
 static_assert(kGroup * (kGroups * kRegisters + kCopyRegisters) <= 65536);
 
 // Places in shared memory. Keys and values take turns in theirs. Queries have one to spare.
-constexpr int kQueryPlaces = kGroups + 1, kKeyPlaces = 5, kTables = 3;
+constexpr int kQueryStages = kGroups + 1, kKeyStages = 5, kTables = 3;
 constexpr int kColumns = 64;  // of a row's part: 128 bytes, the swizzle's width
 constexpr int kQueryPart = kGroupQueries * kColumns * 2, kQueryBytes = kGroupQueries * kDim * 2;
 constexpr int kKeyPart = kKeys * kColumns * 2, kKeyBytes = kKeys * kDim * 2;
@@ -43,11 +43,11 @@ struct Table {
 };
 
 struct alignas(kSwizzleAlignment) Shared {
-  uint8_t q[kQueryPlaces][kQueryBytes];
-  uint8_t keys[kKeyPlaces][kKeyBytes];
+  uint8_t q[kQueryStages][kQueryBytes];
+  uint8_t keys[kKeyStages][kKeyBytes];
   Table tables[kTables];
-  uint64_t q_full[kQueryPlaces], q_empty[kQueryPlaces];
-  uint64_t keys_full[kKeyPlaces], keys_empty[kKeyPlaces];
+  uint64_t q_full[kQueryStages], q_empty[kQueryStages];
+  uint64_t keys_full[kKeyStages], keys_empty[kKeyStages];
   uint64_t table_full[kTables], table_empty[kTables];
 };
 constexpr int kSharedBytes = sizeof(Shared);
@@ -130,20 +130,20 @@ __device__ __forceinline__ void FillTable(const AttentionProblem& problem, int r
 // One warp: the block's tiles, heads fastest, so that tiles at work share keys.
 inline __device__ void TakeTiles(const Problem& problem, Shared& shared) {
   const int lane = threadIdx.x % kWarp;
-  Place<kTables> place;
-  for (int tile = blockIdx.x;; place.Advance()) {
+  PipelineState<kTables> state;
+  for (int tile = blockIdx.x;; state.Advance()) {
     const bool any = tile < problem.tiles;
     int next = 0;
     if (any && lane == 0) next = gridDim.x + atomicAdd(problem.next, 1);
-    WaitEmpty(shared.table_empty[place.stage], place.parity);
-    Table& table = shared.tables[place.stage];
+    WaitEmpty(shared.table_empty[state.stage], state.parity);
+    Table& table = shared.tables[state.stage];
     if (any) {
       FillTable(problem.attention, problem.row_tiles, tile, table);
     } else if (lane == 0) {
       table.first_query = -1;
     }
     __syncwarp();
-    if (lane == 0) Arrive(shared.table_full[place.stage]);
+    if (lane == 0) Arrive(shared.table_full[state.stage]);
     if (!any) return;
     tile = __shfl_sync(0xffffffffu, next, 0);
   }
@@ -162,17 +162,17 @@ __device__ __forceinline__ void LoadTokens(const CUtensorMap& map, uint8_t* to, 
 
 // One thread.
 inline __device__ void CopyQueries(const CUtensorMap& q, Shared& shared) {
-  Place<kTables> table_place;
-  Place<kQueryPlaces> place;
-  for (;; table_place.Advance()) {
-    WaitFull(shared.table_full[table_place.stage], table_place.parity);
-    const Table& table = shared.tables[table_place.stage];
+  PipelineState<kTables> table_state;
+  PipelineState<kQueryStages> state;
+  for (;; table_state.Advance()) {
+    WaitFull(shared.table_full[table_state.stage], table_state.parity);
+    const Table& table = shared.tables[table_state.stage];
     const int first = table.first_query, head = table.head, slot = table.slot;
     if (first < 0) return;
-    Arrive(shared.table_empty[table_place.stage]);
-    for (int i = 0; i < kGroups; ++i, place.Advance()) {
-      WaitEmpty(shared.q_empty[place.stage], place.parity);
-      LoadTokens(q, shared.q[place.stage], kQueryPart, shared.q_full[place.stage], head,
+    Arrive(shared.table_empty[table_state.stage]);
+    for (int i = 0; i < kGroups; ++i, state.Advance()) {
+      WaitEmpty(shared.q_empty[state.stage], state.parity);
+      LoadTokens(q, shared.q[state.stage], kQueryPart, shared.q_full[state.stage], head,
                  first + i * kGroupQueries, slot);
     }
   }
@@ -181,20 +181,20 @@ inline __device__ void CopyQueries(const CUtensorMap& q, Shared& shared) {
 // One thread. Steps end where the tile does; the first may begin before the slot, where the copy
 // engine gives zeros, as it does behind the slot's end.
 inline __device__ void CopyKeys(const CUtensorMap& k, const CUtensorMap& v, Shared& shared) {
-  Place<kTables> table_place;
-  Place<kKeyPlaces> place;
-  for (;; table_place.Advance()) {
-    WaitFull(shared.table_full[table_place.stage], table_place.parity);
-    const Table& table = shared.tables[table_place.stage];
+  PipelineState<kTables> table_state;
+  PipelineState<kKeyStages> state;
+  for (;; table_state.Advance()) {
+    WaitFull(shared.table_full[table_state.stage], table_state.parity);
+    const Table& table = shared.tables[table_state.stage];
     if (table.first_query < 0) return;
     const int head = table.head, slot = table.slot, end = table.end, steps = table.Steps();
-    Arrive(shared.table_empty[table_place.stage]);
+    Arrive(shared.table_empty[table_state.stage]);
     for (int key = end - steps * kKeys; key < end; key += kKeys) {
 #pragma unroll
-      for (int i = 0; i < 2; ++i, place.Advance()) {
-        WaitEmpty(shared.keys_empty[place.stage], place.parity);
-        LoadTokens(i == 0 ? k : v, shared.keys[place.stage], kKeyPart,
-                   shared.keys_full[place.stage], head, key, slot);
+      for (int i = 0; i < 2; ++i, state.Advance()) {
+        WaitEmpty(shared.keys_empty[state.stage], state.parity);
+        LoadTokens(i == 0 ? k : v, shared.keys[state.stage], kKeyPart,
+                   shared.keys_full[state.stage], head, key, slot);
       }
     }
   }

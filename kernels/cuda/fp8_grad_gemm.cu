@@ -22,7 +22,7 @@
 // starts the copies into a ring, and two warpgroups multiply, 64 x 192 each.
 //
 // The tensor cores' accumulator keeps about 14 bits of a sum. As the rows are many, the sums of
-// each place of the ring, 128 rows, are added up in f32 registers beside it, as the library does,
+// each stage of the ring, 128 rows, are added up in f32 registers beside it, as the library does,
 // which is why a tile is not wider. At its power limit the card has little use for more overlap
 // than two warpgroups come to by themselves; docs/history/benchmarks.md has what was tried.
 namespace kernels::cuda {
@@ -30,7 +30,7 @@ namespace {
 
 constexpr int kClasses = 128;   // of a block's tile
 constexpr int kFeatures = 192;  // of a cluster's and of its blocks' tiles
-constexpr int kDepth = 128;  // rows of a place of the ring; of x_t 128 bytes, the swizzle's width
+constexpr int kDepth = 128;  // rows of a stage of the ring; of x_t 128 bytes, the swizzle's width
 constexpr int kStages = 5;
 constexpr int kBlocks = 2;                         // of a cluster
 constexpr int kOwnFeatures = kFeatures / kBlocks;  // that a block loads
@@ -41,7 +41,7 @@ constexpr int kProducerRegisters = 24;
 constexpr int kGBytes = kDepth * kClasses, kXBytes = kFeatures * kDepth;
 constexpr int kSwizzleAlignment = 1024;
 constexpr int kSharedBytes = kSwizzleAlignment + kStages * (kGBytes + kXBytes + 2 * 8);
-constexpr int kSteps = kDepth / 32;   // products of 32 rows in a place of the ring
+constexpr int kSteps = kDepth / 32;   // products of 32 rows in a stage of the ring
 constexpr int kSums = kFeatures / 2;  // that a thread holds of 64 x 192
 static_assert(kClasses == 128, "a row of g in the ring is as long as the swizzle is wide");
 
@@ -61,22 +61,22 @@ struct Ring {
   uint32_t g, x, full, empty;
 };
 
-// One thread. Waits for a place to be free in both blocks before it writes into both.
+// One thread. Waits for a stage to be free in both blocks before it writes into both.
 __device__ void Produce(const CUtensorMap& g, const CUtensorMap& x, const Problem& problem,
                         const Ring& ring, int cluster, int clusters, int rank) {
-  Place<kStages> place;
+  PipelineState<kStages> state;
   const int tiles = problem.class_tiles * problem.feature_tiles;
   for (int tile = cluster; tile < tiles; tile += clusters) {
     const int first_class = (tile / problem.feature_tiles * kBlocks + rank) * kClasses;
     const int feature = tile % problem.feature_tiles * kFeatures + rank * kOwnFeatures;
     for (int depth = 0; depth < problem.depth_tiles; ++depth) {
-      const uint32_t full = ring.full + place.stage * 8;
-      WaitForPhase(ring.empty + place.stage * 8, place.parity ^ 1);
+      const uint32_t full = ring.full + state.stage * 8;
+      WaitForPhase(ring.empty + state.stage * 8, state.parity ^ 1);
       ArriveExpecting(full, kGBytes + kXBytes);
-      TmaLoad(g, ring.g + place.stage * kGBytes, full, first_class, depth * kDepth);
-      LoadBoxToAll<kBlocks>(x, ring.x + place.stage * kXBytes + rank * (kXBytes / kBlocks), full,
+      TmaLoad(g, ring.g + state.stage * kGBytes, full, first_class, depth * kDepth);
+      LoadBoxToAll<kBlocks>(x, ring.x + state.stage * kXBytes + rank * (kXBytes / kBlocks), full,
                             depth * kDepth, feature);
-      place.Advance();
+      state.Advance();
     }
   }
 }
@@ -89,7 +89,7 @@ __device__ __forceinline__ void LoadTransposed(uint32_t address, uint32_t (&v)[4
                : "memory");
 }
 
-// How a lane finds its part of g in a place of the ring. A warp has 16 classes, one vector of 16
+// How a lane finds its part of g in a stage of the ring. A warp has 16 classes, one vector of 16
 // bytes in each row. Lane 8 m + i gives the address of row i of matrix m, and with g = lane / 4, t
 // = lane % 4 gets classes 2 g and 2 g + 1 of the matrix's rows 2 t and 2 t + 1. The product wants
 // rows 4 t to 4 t + 3 of thread t, in order, from two matrices; which of the two has the first two
@@ -106,9 +106,9 @@ struct Fragments {
     odd = swapped ? 0x3175 : 0x7531;
   }
   // Of the product of 32 rows: class 2 g as its row g, class 2 g + 1 as its row g + 8.
-  __device__ __forceinline__ void Load(uint32_t place, int step, uint32_t (&a)[4]) const {
+  __device__ __forceinline__ void Load(uint32_t state, int step, uint32_t (&a)[4]) const {
     uint32_t v[4];
-    LoadTransposed(place + offset + step * (32 * kClasses), v);
+    LoadTransposed(state + offset + step * (32 * kClasses), v);
     a[0] = __byte_perm(v[0], v[1], even);
     a[1] = __byte_perm(v[0], v[1], odd);
     a[2] = __byte_perm(v[2], v[3], even);
@@ -171,25 +171,25 @@ __device__ void Consume(const Problem& problem, const Ring& ring, int cluster, i
   const int lane = threadIdx.x % kWarp;
   const Fragments fragments(warp, lane);
   const uint32_t empty_in_block = InBlock(ring.empty, lane % kBlocks);
-  Place<kStages> place;
+  PipelineState<kStages> state;
   const int tiles = problem.class_tiles * problem.feature_tiles;
   for (int tile = cluster; tile < tiles; tile += clusters) {
     float sums[kSums] = {};
     for (int depth = 0; depth < problem.depth_tiles; ++depth) {
-      WaitForPhase(ring.full + place.stage * 8, place.parity);
+      WaitForPhase(ring.full + state.stage * 8, state.parity);
       uint32_t a[kSteps][4];
 #pragma unroll
-      for (int i = 0; i < kSteps; ++i) fragments.Load(ring.g + place.stage * kGBytes, i, a[i]);
+      for (int i = 0; i < kSteps; ++i) fragments.Load(ring.g + state.stage * kGBytes, i, a[i]);
       float c[kSums];
-      const uint64_t x = Descriptor(ring.x + place.stage * kXBytes, 16, 1024);
+      const uint64_t x = Descriptor(ring.x + state.stage * kXBytes, 16, 1024);
       BeginProducts();
 #pragma unroll
       for (int i = 0; i < kSteps; ++i) MultiplyAddFp8(c, a[i], x + i * (32 / 16), i > 0);
       EndGroup();
       WaitForProducts<0>();
       KeepBehind(c);
-      if (lane < kBlocks) ArriveInCluster(empty_in_block + place.stage * 8);
-      place.Advance();
+      if (lane < kBlocks) ArriveInCluster(empty_in_block + state.stage * 8);
+      state.Advance();
 #pragma unroll
       for (int i = 0; i < kSums; ++i) sums[i] += c[i];
     }

@@ -41,9 +41,9 @@ __device__ __forceinline__ void WaitForPhase(uint32_t barrier, uint32_t parity) 
   } while (done == 0);
 }
 
-// A place of a ring of `stages` and how often it came round, modulo 2.
+// A stage of a ring of `stages` and how often it came round, modulo 2.
 template <int stages>
-struct Place {
+struct PipelineState {
   int stage = 0;
   uint32_t parity = 0;
 

@@ -32,7 +32,7 @@ namespace {
 
 constexpr int kRows = 128;     // of a block's tile
 constexpr int kColumns = 256;  // of a cluster's and of its blocks' tiles
-constexpr int kDepth = 64;     // of a place of the ring: 128 bytes, the swizzle's width
+constexpr int kDepth = 64;     // of a stage of the ring: 128 bytes, the swizzle's width
 constexpr int kStages = 4;
 constexpr int kBlocks = 2;                       // of a cluster
 constexpr int kOwnColumns = kColumns / kBlocks;  // of w that a block loads
@@ -44,7 +44,7 @@ constexpr int kXBytes = kRows * kDepth * 2, kWBytes = kColumns * kDepth * 2;
 constexpr int kSwizzleAlignment = 1024;
 constexpr int kSharedBytes = kSwizzleAlignment + kStages * (kXBytes + kWBytes + 2 * 8);
 
-// How the tile of w lies in memory and in a place of the ring.
+// How the tile of w lies in memory and in a stage of the ring.
 enum class Weights {
   // [n, k]. Of 32 columns of the output, column 8 t + 2 i + e is column 8 i + 2 t + e of the
   // product: so thread t of four, which holds columns 2 t and 2 t + 1 of each 8 of the product,
@@ -83,30 +83,30 @@ __device__ __forceinline__ void LoadWeights(const CUtensorMap& map, uint32_t to,
   }
 }
 
-// One thread. Waits for a place to be free in all blocks before it writes into all.
+// One thread. Waits for a stage to be free in all blocks before it writes into all.
 template <Weights weights>
 __device__ void Produce(const CUtensorMap& x, const CUtensorMap& w, const Problem& problem,
                         const Ring& ring, int cluster, int clusters, int rank) {
-  Place<kStages> place;
+  PipelineState<kStages> state;
   const int tiles = problem.row_tiles * problem.column_tiles;
   for (int tile = cluster; tile < tiles; tile += clusters) {
     const int row = (tile / problem.column_tiles * kBlocks + rank) * kRows;
     const int column = tile % problem.column_tiles * kColumns + rank * kOwnColumns;
     for (int depth = 0; depth < problem.depth_tiles; ++depth) {
-      const uint32_t full = ring.full + place.stage * 8;
-      WaitForPhase(ring.empty + place.stage * 8, place.parity ^ 1);
+      const uint32_t full = ring.full + state.stage * 8;
+      WaitForPhase(ring.empty + state.stage * 8, state.parity ^ 1);
       ArriveExpecting(full, kXBytes + kWBytes);
-      TmaLoad(x, ring.x + place.stage * kXBytes, full, depth * kDepth, row);
-      LoadWeights<weights>(w, ring.w + place.stage * kWBytes + rank * (kWBytes / kBlocks), full,
+      TmaLoad(x, ring.x + state.stage * kXBytes, full, depth * kDepth, row);
+      LoadWeights<weights>(w, ring.w + state.stage * kWBytes + rank * (kWBytes / kBlocks), full,
                            depth * kDepth, column);
-      place.Advance();
+      state.Advance();
     }
   }
 }
 
-// Starts the products of a place of the ring.
+// Starts the products of a stage of the ring.
 template <Weights weights>
-__device__ __forceinline__ void MultiplyPlace(float (&c)[kWideSums], uint32_t x, uint32_t w,
+__device__ __forceinline__ void MultiplyStage(float (&c)[kWideSums], uint32_t x, uint32_t w,
                                               bool first) {
   constexpr bool kTransposed = weights == Weights::kColumns;
   const uint64_t x_rows = Descriptor(x, 16, 1024);
@@ -168,26 +168,26 @@ struct Consumer {
   uint32_t w, full;
   uint32_t empty_in_block;  // in the block that this lane tells, if any
   bool tells;
-  Place<kStages> place;
-  uint32_t last = 0;  // barrier of the place before
+  PipelineState<kStages> state;
+  uint32_t last = 0;  // barrier of the stage before
 };
 
-// Starts the products of the next place of the ring.
+// Starts the products of the next stage of the ring.
 template <Weights weights>
 __device__ __forceinline__ void Start(float (&c)[kWideSums], const Consumer& ring, bool first) {
-  WaitForPhase(ring.full + ring.place.stage * 8, ring.place.parity);
+  WaitForPhase(ring.full + ring.state.stage * 8, ring.state.parity);
   BeginProducts();
-  MultiplyPlace<weights>(c, ring.x + ring.place.stage * kXBytes,
-                         ring.w + ring.place.stage * kWBytes, first);
+  MultiplyStage<weights>(c, ring.x + ring.state.stage * kXBytes,
+                         ring.w + ring.state.stage * kWBytes, first);
   EndGroup();
 }
 
-// Frees the place before, in all blocks, when its products are done.
+// Frees the stage before, in all blocks, when its products are done.
 __device__ __forceinline__ void Free(Consumer& ring, bool first) {
   WaitForProducts<1>();
   if (!first && ring.tells) ArriveInCluster(ring.last);
-  ring.last = ring.empty_in_block + ring.place.stage * 8;
-  ring.place.Advance();
+  ring.last = ring.empty_in_block + ring.state.stage * 8;
+  ring.state.Advance();
 }
 
 // The sums of a tile, left in c. Stores the tile before, of which v is, meanwhile; of the gradient
@@ -230,7 +230,7 @@ __device__ void Consume(const Problem& problem, const Ring& shared, int cluster,
                    shared.full,
                    InBlock(shared.empty, lane % kBlocks),
                    lane < kBlocks,
-                   Place<kStages>(),
+                   PipelineState<kStages>(),
                    0};
   const int tiles = problem.row_tiles * problem.column_tiles;
   Part before;
