@@ -180,7 +180,7 @@ struct Consumer {
   // All lanes.
   __device__ __forceinline__ void Pass(const Shared& shared) {
     // The copies to come may need the stage of the step before.
-    WaitForProducts<0>();
+    WarpgroupWait<0>();
     Free();
     __syncwarp();
     if (tells) Arrive(shared.empty + state.stage * 8);

@@ -74,32 +74,32 @@ __device__ __forceinline__ void Step(float (&dk)[kSums], float (&dv)[kSums], uin
   const uint32_t v = k + kTileBytes;
   const uint32_t q = shared.ring + stage * Shared::kStageBytes, do_ = q + kTileBytes;
   float s[kScores], dp[kScores];
-  BeginProducts();
+  WarpgroupArrive();
   MultiplyTransposed(s, k, q);
-  EndGroup();
+  WarpgroupCommit();
   // The step before is done, and its factors' registers are free for dp.
-  WaitForProducts<1>();
+  WarpgroupWait<1>();
   consumer.Free();
-  BeginProducts();
+  WarpgroupArrive();
   MultiplyTransposed(dp, v, do_);
-  EndGroup();
-  WaitForProducts<1>();
-  KeepBehind(s);
+  WarpgroupCommit();
+  WarpgroupWait<1>();
+  FenceOperand(s);
   const int column = Lane() % 4 * 2;
   const uint32_t at = (stage * kRows + column) * 4;
   Probabilities(s, scale_log2, shared.lse + at);
-  WaitForProducts<0>();
-  KeepBehind(dp);
+  WarpgroupWait<0>();
+  FenceOperand(dp);
   LeftFactor left_p, left_ds;
   if (masked) {
     Factors<true>(s, dp, keys, step + column, shared.delta + at, left_p, left_ds);
   } else {
     Factors<false>(s, dp, keys, step + column, shared.delta + at, left_p, left_ds);
   }
-  BeginProducts();
+  WarpgroupArrive();
   MultiplyTile(dv, left_p, do_);
   MultiplyTile(dk, left_ds, q);
-  EndGroup();
+  WarpgroupCommit();
   consumer.last = shared.empty + stage * 8;
 }
 
@@ -132,9 +132,9 @@ __device__ __forceinline__ void Consume(const Maps& maps, const Problem& problem
     consumer.state.Advance();
     if (step == header.first_step) consumer.FreeRows();
   }
-  WaitForProducts<0>();
-  KeepBehind(dk);
-  KeepBehind(dv);
+  WarpgroupWait<0>();
+  FenceOperand(dk);
+  FenceOperand(dv);
   consumer.Free();
   // In place of k and v, once all warps' products have read them.
   consumer.Sync();

@@ -49,8 +49,8 @@ __device__ __forceinline__ void Slopes(float (&s)[kScores], float (&dp)[kScores]
   for (int i = 0; i < kScores; ++i) {
     s[i] = Exp2(fmaf(s[i], scale_log2, -rows.lse_log2[i / 2 % 2]));
   }
-  WaitForProducts<0>();
-  KeepBehind(dp);
+  WarpgroupWait<0>();
+  FenceOperand(dp);
   const int column = step + Lane() % 4 * 2;
 #pragma unroll
   for (int j = 0; j < kRows / 8; ++j) {
@@ -76,26 +76,26 @@ __device__ __forceinline__ void Step(float (&dq)[kSums], const Rows& q, const Ro
                                      uint32_t k, const Shared& shared, Consumer& consumer) {
   const uint32_t v = k + kTileBytes;
   float s[kScores], dp[kScores];
-  BeginProducts();
+  WarpgroupArrive();
   MultiplyTransposed(s, q, k);
-  EndGroup();
+  WarpgroupCommit();
   // The step before is done, and its factors' registers are free for dp.
-  WaitForProducts<1>();
+  WarpgroupWait<1>();
   consumer.Free();
-  BeginProducts();
+  WarpgroupArrive();
   MultiplyTransposed(dp, do_, v);
-  EndGroup();
-  WaitForProducts<1>();
-  KeepBehind(s);
+  WarpgroupCommit();
+  WarpgroupWait<1>();
+  FenceOperand(s);
   LeftFactor left;
   if (masked) {
     Slopes<true>(s, dp, rows, scale_log2, step, left);
   } else {
     Slopes<false>(s, dp, rows, scale_log2, step, left);
   }
-  BeginProducts();
+  WarpgroupArrive();
   MultiplyTile(dq, left, k);
-  EndGroup();
+  WarpgroupCommit();
   consumer.last = shared.empty + consumer.state.stage * 8;
 }
 
@@ -162,8 +162,8 @@ __device__ __forceinline__ void Consume(const Maps& maps, const Problem& problem
     consumer.state.Advance();
     if (step == header.first_step) consumer.FreeRows();
   }
-  WaitForProducts<0>();
-  KeepBehind(dq);
+  WarpgroupWait<0>();
+  FenceOperand(dq);
   consumer.Free();
   // In place of q: each warp writes where only it has read.
   StoreSums(dq, problem.scale, tiles, consumer.warp);

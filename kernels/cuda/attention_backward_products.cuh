@@ -101,9 +101,9 @@ __device__ __forceinline__ void MultiplyColumns(float (&c)[kSums], const uint32_
 
 // Descriptors of a tile's columns [16 i, + 16) as rows, and of its rows [16 i, + 16), from those
 // of i = 0: addresses count 16 bytes.
-__device__ __forceinline__ uint64_t Rows0(uint32_t tile) { return Descriptor(tile, 16, 1024); }
+__device__ __forceinline__ uint64_t Rows0(uint32_t tile) { return SmemDescriptor(tile, 16, 1024); }
 __device__ __forceinline__ uint64_t Columns0(uint32_t tile) {
-  return Descriptor(tile, kBoxBytes, 1024);
+  return SmemDescriptor(tile, kBoxBytes, 1024);
 }
 __device__ constexpr int RowsStep(int i) { return (i / 4 * kBoxBytes + i % 4 * 32) / 16; }
 __device__ constexpr int ColumnsStep(int i) { return i * 16 * 128 / 16; }

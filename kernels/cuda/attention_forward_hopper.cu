@@ -160,17 +160,17 @@ __device__ __forceinline__ void Attend(int key, int skipped, Consumer& at, Share
   float s[keys / 2];
   const uint32_t q = DescriptorLow(at.q, 16);
   const uint32_t k = DescriptorLow(Await(at, shared) + skipped * kColumns * 2, 16);
-  BeginProducts();
+  WarpgroupArrive();
 #pragma unroll
   for (int i = 0; i < kDim / 16; ++i) {
     // From 16 columns to the next 16: 32 bytes, or the next part.
     const int column = i % 4 * 32;
-    MultiplyScores(s, DescriptorAt(q, i / 4 * kQueryPart + column),
-                   DescriptorAt(k, i / 4 * kKeyPart + column), i > 0);
+    WgmmaQK(s, SmemDescriptorAt(q, i / 4 * kQueryPart + column),
+            SmemDescriptorAt(k, i / 4 * kKeyPart + column), i > 0);
   }
-  EndGroup();
-  WaitForProducts<0>();
-  KeepBehind(s);
+  WarpgroupCommit();
+  WarpgroupWait<0>();
+  FenceOperand(s);
   Free(at, shared);
   if (key + keys > at.group_query && threadIdx.x % kWarp == 0) Arrive(*at.q_empty);
 
@@ -188,15 +188,15 @@ __device__ __forceinline__ void Attend(int key, int skipped, Consumer& at, Share
   for (int i = 0; i < keys / 4; ++i) p[i / 4][i % 4] = PackPair(s[2 * i], s[2 * i + 1]);
 
   const uint32_t v = DescriptorLow(Await(at, shared) + skipped * kColumns * 2, kKeyPart);
-  BeginProducts();
+  WarpgroupArrive();
 #pragma unroll
   for (int i = 0; i < keys / 16; ++i) {
-    MultiplyValues(rows.o, p[i], DescriptorAt(v, i * 16 * kColumns * 2), !at.first || i > 0);
+    MultiplyValues(rows.o, p[i], SmemDescriptorAt(v, i * 16 * kColumns * 2), !at.first || i > 0);
   }
-  EndGroup();
+  WarpgroupCommit();
   at.first = false;
-  WaitForProducts<0>();
-  KeepBehind(rows.o);
+  WarpgroupWait<0>();
+  FenceOperand(rows.o);
   Free(at, shared);
 }
 

@@ -14,7 +14,7 @@ namespace kernels::cuda {
 __device__ __forceinline__ uint32_t DescriptorLow(uint32_t address, int leading) {
   return static_cast<uint32_t>(leading >> 4) << 16 | address >> 4;
 }
-__device__ __forceinline__ uint64_t DescriptorAt(uint32_t low, int bytes) {
+__device__ __forceinline__ uint64_t SmemDescriptorAt(uint32_t low, int bytes) {
   return uint64_t{1u << 30 | 1024 >> 4} << 32 | (low + (bytes >> 4));
 }
 
@@ -25,7 +25,7 @@ __device__ __forceinline__ uint64_t DescriptorAt(uint32_t low, int bytes) {
   KERNELS_SUMS_8(i), KERNELS_SUMS_8(i + 8), KERNELS_SUMS_8(i + 16), KERNELS_SUMS_8(i + 24)
 
 // c = q k' + (add ? c : 0), 64 x 128 x 16, both [row][16] in shared memory.
-__device__ __forceinline__ void MultiplyScores(float (&c)[64], uint64_t q, uint64_t k, bool add) {
+__device__ __forceinline__ void WgmmaQK(float (&c)[64], uint64_t q, uint64_t k, bool add) {
   asm volatile(
       "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
@@ -40,7 +40,7 @@ __device__ __forceinline__ void MultiplyScores(float (&c)[64], uint64_t q, uint6
 }
 
 // The same of 64 keys.
-__device__ __forceinline__ void MultiplyScores(float (&c)[32], uint64_t q, uint64_t k, bool add) {
+__device__ __forceinline__ void WgmmaQK(float (&c)[32], uint64_t q, uint64_t k, bool add) {
   asm volatile(
       "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"

@@ -181,13 +181,13 @@ __device__ void Consume(const Problem& problem, const Ring& ring, int cluster, i
 #pragma unroll
       for (int i = 0; i < kSteps; ++i) fragments.Load(ring.g + state.stage * kGBytes, i, a[i]);
       float c[kSums];
-      const uint64_t x = Descriptor(ring.x + state.stage * kXBytes, 16, 1024);
-      BeginProducts();
+      const uint64_t x = SmemDescriptor(ring.x + state.stage * kXBytes, 16, 1024);
+      WarpgroupArrive();
 #pragma unroll
       for (int i = 0; i < kSteps; ++i) MultiplyAddFp8(c, a[i], x + i * (32 / 16), i > 0);
-      EndGroup();
-      WaitForProducts<0>();
-      KeepBehind(c);
+      WarpgroupCommit();
+      WarpgroupWait<0>();
+      FenceOperand(c);
       if (lane < kBlocks) ArriveInCluster(empty_in_block + state.stage * 8);
       state.Advance();
 #pragma unroll

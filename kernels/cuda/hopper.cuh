@@ -116,7 +116,7 @@ __device__ __forceinline__ void LoadPermutedBoxToAll(const CUtensorMap& map, uin
 // Of a matrix in shared memory in the layout of 128-byte swizzles, at a multiple of 1024 bytes or
 // 32 bytes into its rows. `stride`: from 8 rows to the next 8. `leading`: of a matrix with the
 // product's sum along columns of its rows' length, from 64 columns to the next 64.
-__device__ __forceinline__ uint64_t Descriptor(uint32_t address, int leading, int stride) {
+__device__ __forceinline__ uint64_t SmemDescriptor(uint32_t address, int leading, int stride) {
   return (uint64_t{1} << 62) | (static_cast<uint64_t>(stride >> 4) << 32) |
          (static_cast<uint64_t>(leading >> 4) << 16) | ((address & 0x3ffff) >> 4);
 }
@@ -179,21 +179,21 @@ __device__ __forceinline__ void MultiplyAddFp8(float (&c)[kMediumSums], const ui
 #undef KERNELS_SUMS_32
 #undef KERNELS_SUMS_8
 
-__device__ __forceinline__ void BeginProducts() {
+__device__ __forceinline__ void WarpgroupArrive() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
-__device__ __forceinline__ void EndGroup() {
+__device__ __forceinline__ void WarpgroupCommit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 // Until all but the youngest `groups` groups of products are done.
 template <int groups>
-__device__ __forceinline__ void WaitForProducts() {
+__device__ __forceinline__ void WarpgroupWait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(groups) : "memory");
 }
 
 // Keeps uses of sums behind the wait for their products, which the compiler knows nothing of.
 template <int n>
-__device__ __forceinline__ void KeepBehind(float (&c)[n]) {
+__device__ __forceinline__ void FenceOperand(float (&c)[n]) {
 #pragma unroll
   for (float& sum : c) asm volatile("" : "+f"(sum)::"memory");
 }

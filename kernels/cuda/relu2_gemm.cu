@@ -109,8 +109,8 @@ template <Weights weights>
 __device__ __forceinline__ void MultiplyStage(float (&c)[kWideSums], uint32_t x, uint32_t w,
                                               bool first) {
   constexpr bool kTransposed = weights == Weights::kColumns;
-  const uint64_t x_rows = Descriptor(x, 16, 1024);
-  const uint64_t w_rows = Descriptor(w, kTransposed ? kWBytes / 4 : 16, 1024);
+  const uint64_t x_rows = SmemDescriptor(x, 16, 1024);
+  const uint64_t w_rows = SmemDescriptor(w, kTransposed ? kWBytes / 4 : 16, 1024);
   // From 16 depths to the next 16: along the rows, or 16 rows of 128 bytes on.
   constexpr int kWStep = kTransposed ? 16 * 128 / 16 : 32 / 16;
 #pragma unroll
@@ -176,15 +176,15 @@ struct Consumer {
 template <Weights weights>
 __device__ __forceinline__ void Start(float (&c)[kWideSums], const Consumer& ring, bool first) {
   WaitForPhase(ring.full + ring.state.stage * 8, ring.state.parity);
-  BeginProducts();
+  WarpgroupArrive();
   MultiplyStage<weights>(c, ring.x + ring.state.stage * kXBytes,
                          ring.w + ring.state.stage * kWBytes, first);
-  EndGroup();
+  WarpgroupCommit();
 }
 
 // Frees the stage before, in all blocks, when its products are done.
 __device__ __forceinline__ void Free(Consumer& ring, bool first) {
-  WaitForProducts<1>();
+  WarpgroupWait<1>();
   if (!first && ring.tells) ArriveInCluster(ring.last);
   ring.last = ring.empty_in_block + ring.state.stage * 8;
   ring.state.Advance();
@@ -212,7 +212,7 @@ __device__ __forceinline__ void MultiplyTile(float (&c)[kWideSums], Vectors& v,
     Start<weights>(c, ring, false);
     Free(ring, false);
   }
-  WaitForProducts<0>();
+  WarpgroupWait<0>();
   if (ring.tells) ArriveInCluster(ring.last);
 #pragma unroll
   for (int i = 0; i < kWideSums; ++i) asm volatile("" : "+f"(c[i])::"memory");
