@@ -6,7 +6,7 @@
 #include "kernels/cuda/attention_backward_hopper.h"
 #include "kernels/cuda/attention_common.cuh"
 #include "kernels/cuda/attention_forward_hopper.h"
-#include "kernels/cuda/attention_ways.h"
+#include "kernels/cuda/attention_variants.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "third_party/absl_compat/check.h"
 
@@ -35,16 +35,16 @@ AttentionProblem::AttentionProblem(const AttentionArgs& args)
   CHECK_GT(args.scale, 0) << "Attention: the largest score must be of the largest q . k";
 }
 
-bool AttentionHopperTakes(const AttentionArgs& args) {
-  return AttentionHopperTakes(AttentionProblem(args));
+bool AttentionHopperSupports(const AttentionArgs& args) {
+  return AttentionHopperSupports(AttentionProblem(args));
 }
 
 void AttentionPortable(const AttentionArgs& args, Queue& queue) {
   LaunchAttentionPortable(AttentionProblem(args), Cuda(queue));
 }
 
-bool AttentionGradHopperTakes(const AttentionArgs& args) {
-  return AttentionGradHopperTakes(AttentionProblem(args));
+bool AttentionGradHopperSupports(const AttentionArgs& args) {
+  return AttentionGradHopperSupports(AttentionProblem(args));
 }
 
 void AttentionGradPortable(const AttentionArgs& forward, Tensor do_, Tensor delta, Tensor dq,

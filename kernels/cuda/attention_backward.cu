@@ -350,7 +350,7 @@ void LaunchAttentionGradPortable(const AttentionProblem& problem, const Attentio
 
 void LaunchAttentionGrad(const AttentionProblem& problem, const AttentionGradPointers& grad,
                          CudaQueue& queue) {
-  if (AttentionGradHopperTakes(problem)) {
+  if (AttentionGradHopperSupports(problem)) {
     LaunchAttentionGradHopper(problem, grad, queue);
   } else {
     LaunchAttentionGradPortable(problem, grad, queue);

@@ -320,7 +320,7 @@ backward_hopper::Maps MakeMaps(const AttentionProblem& problem, const AttentionG
 
 }  // namespace
 
-bool AttentionGradHopperTakes(const AttentionProblem& problem) {
+bool AttentionGradHopperSupports(const AttentionProblem& problem) {
   int device = 0, major = 0;
   CUDA_CHECK(cudaGetDevice(&device));
   CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));

@@ -8,7 +8,7 @@
 namespace kernels::cuda {
 
 // Heads of 128 on a card of compute capability 9, in a build for sm_90a.
-bool AttentionGradHopperTakes(const AttentionProblem& problem);
+bool AttentionGradHopperSupports(const AttentionProblem& problem);
 // As LaunchAttentionGrad. Scratch: 8 bytes a token, 4 for each 128 tokens of a head and slot.
 void LaunchAttentionGradHopper(const AttentionProblem& problem, const AttentionGradPointers& grad,
                                CudaQueue& queue);

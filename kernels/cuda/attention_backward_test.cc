@@ -17,7 +17,7 @@ TEST_F(AttentionTest, HopperGradTakesHeadsOf128OnHopperOnly) {
   CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
   for (const int64_t head_dim : {64, 128}) {
     const Case c = {16, 2, head_dim, 8, {{0, 16}}};
-    EXPECT_EQ(cuda::AttentionGradHopperTakes(Make(c).Args(c, Side::kCuda)),
+    EXPECT_EQ(cuda::AttentionGradHopperSupports(Make(c).Args(c, Side::kCuda)),
               major == 9 && head_dim == 128);
   }
 }

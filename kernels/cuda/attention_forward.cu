@@ -208,7 +208,7 @@ void LaunchAttentionPortable(const AttentionProblem& problem, CudaQueue& queue) 
 }
 
 void LaunchAttention(const AttentionProblem& problem, CudaQueue& queue) {
-  if (AttentionHopperTakes(problem)) {
+  if (AttentionHopperSupports(problem)) {
     LaunchAttentionHopper(problem, queue);
   } else {
     LaunchAttentionPortable(problem, queue);

@@ -366,7 +366,7 @@ CUtensorMap TokensMap(const AttentionProblem& problem, const BF16* data, int row
 
 }  // namespace
 
-bool AttentionHopperTakes(const AttentionProblem& problem) {
+bool AttentionHopperSupports(const AttentionProblem& problem) {
   int device = 0, major = 0;
   CUDA_CHECK(cudaGetDevice(&device));
   CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));

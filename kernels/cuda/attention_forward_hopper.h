@@ -8,7 +8,7 @@
 namespace kernels::cuda {
 
 // Heads of 128 on a card of compute capability 9, in a build for sm_90a.
-bool AttentionHopperTakes(const AttentionProblem& problem);
+bool AttentionHopperSupports(const AttentionProblem& problem);
 // As LaunchAttention. Scratch: 4 bytes.
 void LaunchAttentionHopper(const AttentionProblem& problem, CudaQueue& queue);
 // attention_forward.cu

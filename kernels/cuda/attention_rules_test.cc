@@ -17,7 +17,7 @@ TEST_F(AttentionTest, HopperKernelKeepsWhatIsNotFiniteInItsDocument) {
   const Case c = {
       kTokens, 1, 128, 90, {{0, 50, kBegin, kEnd, 300, 400}, {0, 60, 90, 200, 210, 400}}};
   Data data = Make(c);
-  if (!cuda::AttentionHopperTakes(data.Args(c, Side::kCuda))) {
+  if (!cuda::AttentionHopperSupports(data.Args(c, Side::kCuda))) {
     GTEST_SKIP() << "no card of compute capability 9";
   }
   data.Forward(c, Side::kCuda, cuda());

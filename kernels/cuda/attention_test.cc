@@ -15,7 +15,7 @@ TEST_F(AttentionTest, HopperKernelTakesHeadsOf128OnHopperOnly) {
   CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
   for (const int64_t head_dim : {64, 128}) {
     const Case c = {16, 2, head_dim, 8, {{0, 16}}};
-    EXPECT_EQ(cuda::AttentionHopperTakes(Make(c).Args(c, Side::kCuda)),
+    EXPECT_EQ(cuda::AttentionHopperSupports(Make(c).Args(c, Side::kCuda)),
               major == 9 && head_dim == 128);
   }
 }

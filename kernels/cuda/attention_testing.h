@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/cuda/attention_ways.h"
+#include "kernels/cuda/attention_variants.h"
 #include "kernels/cuda/cuda_testing.h"
 #include "kernels/ops/attention.h"
 
@@ -140,7 +140,7 @@ class AttentionTest : public CudaTest {
   }
   // Those that differ on this card.
   static std::vector<Way> Ways(const Case& c, const Data& data) {
-    if (cuda::AttentionHopperTakes(data.Args(c, Side::kCuda))) return {Way::kOp, Way::kPortable};
+    if (cuda::AttentionHopperSupports(data.Args(c, Side::kCuda))) return {Way::kOp, Way::kPortable};
     return {Way::kOp};
   }
   // New outputs, all NaN.
@@ -191,7 +191,7 @@ class AttentionTest : public CudaTest {
     Set(data.lse.cuda, OnHost(data.lse.cpu));
     Both([&](Side side, Queue& queue) { data.Backward(c, side, queue); });
     ExpectBackwardSameAsCpu(c, data, what);
-    if (!cuda::AttentionGradHopperTakes(data.Args(c, Side::kCuda))) return;
+    if (!cuda::AttentionGradHopperSupports(data.Args(c, Side::kCuda))) return;
     for (Twin* output : {&data.dq, &data.dk, &data.dv}) {
       output->cuda = Output(DType::kBF16, c.dims()).cuda;
     }

@@ -251,7 +251,7 @@ void Launch(const uint8_t* g, const uint8_t* x_t, const Problem& problem,
 
 }  // namespace
 
-bool Fp8GradGemmTakes(const Fp8GradGemmShape& shape) {
+bool Fp8GradGemmSupports(const Fp8GradGemmShape& shape) {
   int device = 0, major = 0;
   CUDA_CHECK(cudaGetDevice(&device));
   CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));

@@ -17,7 +17,7 @@ struct Fp8GradGemmShape {
 };
 
 // For Hopper, with R, V and D multiples of 16.
-bool Fp8GradGemmTakes(const Fp8GradGemmShape& shape);
+bool Fp8GradGemmSupports(const Fp8GradGemmShape& shape);
 
 // dw += alpha g^T x.   g e5m2 [R, V]   x_t e4m3 [D, R]   dw f32 [V, D] or [D, V]
 //

@@ -33,7 +33,7 @@ constexpr uint8_t kE5M2Nan = 0x7F;
 class Fp8GradGemmTest : public CudaTest {
  protected:
   void SetUp() override {
-    if (!cuda::Fp8GradGemmTakes({16, 16, 16})) GTEST_SKIP() << "the kernel is for Hopper";
+    if (!cuda::Fp8GradGemmSupports({16, 16, 16})) GTEST_SKIP() << "the kernel is for Hopper";
   }
 
   std::vector<int> Integers(int64_t size) {
@@ -79,11 +79,11 @@ std::string Name(const Sizes& s, bool transposed) {
 }
 
 TEST_F(Fp8GradGemmTest, TakesMultiplesOfSixteen) {
-  for (const Sizes& s : kSizes) EXPECT_TRUE(cuda::Fp8GradGemmTakes({s.rows, s.classes, s.dim}));
-  EXPECT_FALSE(cuda::Fp8GradGemmTakes({24, 16, 16}));
-  EXPECT_FALSE(cuda::Fp8GradGemmTakes({16, 24, 16}));
-  EXPECT_FALSE(cuda::Fp8GradGemmTakes({16, 16, 24}));
-  EXPECT_FALSE(cuda::Fp8GradGemmTakes({0, 16, 16}));
+  for (const Sizes& s : kSizes) EXPECT_TRUE(cuda::Fp8GradGemmSupports({s.rows, s.classes, s.dim}));
+  EXPECT_FALSE(cuda::Fp8GradGemmSupports({24, 16, 16}));
+  EXPECT_FALSE(cuda::Fp8GradGemmSupports({16, 24, 16}));
+  EXPECT_FALSE(cuda::Fp8GradGemmSupports({16, 16, 24}));
+  EXPECT_FALSE(cuda::Fp8GradGemmSupports({0, 16, 16}));
 }
 
 TEST_F(Fp8GradGemmTest, AddsExactSums) {

@@ -44,7 +44,7 @@ int64_t ChunkRows(int64_t tokens, int64_t most) {
 
 // Whether dw comes from g8 itself.
 bool FromRows(int64_t rows, int64_t vocab, int64_t dim) {
-  return cuda::Fp8GradGemmTakes({.rows = rows, .classes = vocab, .dim = dim});
+  return cuda::Fp8GradGemmSupports({.rows = rows, .classes = vocab, .dim = dim});
 }
 
 // The parts of args.workspace. For losses alone the chunks are no larger, and the gradients' parts

@@ -165,7 +165,7 @@ class CudaMatMulOps : public MatMulOps {
   void LinearRelu2(Tensor u, Tensor w, HiddenDim hidden, Tensor a, Tensor b,
                    Queue& queue) const override {
     const cuda::Relu2GemmShape shape = {a.dim(0) * a.dim(1), a.dim(2), u.dim(2), hidden};
-    if (cuda::Relu2GemmTakes(shape)) {
+    if (cuda::Relu2GemmSupports(shape)) {
       CudaQueue& stream = Cuda(queue);
       return cuda::Relu2Gemm(u.bf16(), w.bf16(), a.bf16(), b.bf16(), shape, stream.processors(),
                              stream.stream());
@@ -180,7 +180,7 @@ class CudaMatMulOps : public MatMulOps {
   void LinearRelu2Grad(Tensor dy, Tensor w, HiddenDim hidden, Tensor a, Tensor da,
                        Queue& queue) const override {
     const cuda::Relu2GemmShape shape = {a.dim(0) * a.dim(1), a.dim(2), dy.dim(2), hidden};
-    if (cuda::Relu2GemmTakes(shape)) {
+    if (cuda::Relu2GemmSupports(shape)) {
       CudaQueue& stream = Cuda(queue);
       return cuda::Relu2GradGemm(dy.bf16(), w.bf16(), a.bf16(), da.bf16(), shape,
                                  stream.processors(), stream.stream());

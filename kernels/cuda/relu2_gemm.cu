@@ -335,7 +335,7 @@ void LaunchFor(const BF16* x, const BF16* w, const Problem& problem, const Relu2
 
 }  // namespace
 
-bool Relu2GemmTakes(const Relu2GemmShape& shape) {
+bool Relu2GemmSupports(const Relu2GemmShape& shape) {
   int device = 0, major = 0;
   CUDA_CHECK(cudaGetDevice(&device));
   CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));

@@ -22,7 +22,7 @@ struct Relu2GemmShape {
 };
 
 // Whether the current device and the shape are what these kernels are for.
-bool Relu2GemmTakes(const Relu2GemmShape& shape);
+bool Relu2GemmSupports(const Relu2GemmShape& shape);
 
 // a = x w, b = max(a, 0)^2 of the rounded a. x is [m, k], a and b are [m, n].
 void Relu2Gemm(const BF16* x, const BF16* w, BF16* a, BF16* b, const Relu2GemmShape& shape,

@@ -53,7 +53,7 @@ class Relu2GemmTest : public CudaTest {
 TEST_F(Relu2GemmTest, TakesWhatItIsForOnHopperOnly) {
   for (const HiddenDim hidden : kBoth) {
     for (const Mlp& mlp : kMlps) {
-      EXPECT_EQ(cuda::Relu2GemmTakes({mlp.tokens, mlp.hidden, mlp.in, hidden}),
+      EXPECT_EQ(cuda::Relu2GemmSupports({mlp.tokens, mlp.hidden, mlp.in, hidden}),
                 mlp.fused && Hopper())
           << Name(mlp, hidden, 1);
     }

@@ -1,6 +1,6 @@
 // Which of attention's kernels the op runs, for tests of both.
-#ifndef KERNELS_CUDA_ATTENTION_WAYS_H_
-#define KERNELS_CUDA_ATTENTION_WAYS_H_
+#ifndef KERNELS_CUDA_ATTENTION_VARIANTS_H_
+#define KERNELS_CUDA_ATTENTION_VARIANTS_H_
 
 #include "kernels/ops/attention.h"
 #include "kernels/queue.h"
@@ -9,15 +9,15 @@
 namespace kernels::cuda {
 
 // Whether the op's forward pass runs on the current device by the kernel for Hopper.
-bool AttentionHopperTakes(const AttentionArgs& args);
+bool AttentionHopperSupports(const AttentionArgs& args);
 // The op's forward pass by the kernel for any device.
 void AttentionPortable(const AttentionArgs& args, Queue& queue);
 
 // The same of the backward pass.
-bool AttentionGradHopperTakes(const AttentionArgs& args);
+bool AttentionGradHopperSupports(const AttentionArgs& args);
 void AttentionGradPortable(const AttentionArgs& forward, Tensor do_, Tensor delta, Tensor dq,
                            Tensor dk, Tensor dv, Queue& queue);
 
 }  // namespace kernels::cuda
 
-#endif  // KERNELS_CUDA_ATTENTION_WAYS_H_
+#endif  // KERNELS_CUDA_ATTENTION_VARIANTS_H_
