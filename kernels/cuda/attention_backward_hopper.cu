@@ -7,7 +7,7 @@
 // and one order of summation. The other way, items of keys alone that add dq to f32 sums in the
 // order of the keys, saves two products, 4 d = 512 FLOPs for each key that a query sees, and costs
 // 4 bytes read and written per element of dq and key block that the query sees: with 300 keys
-// seen, five blocks of 128 with their edges, 150 kFLOP, 0.3 ns of the whole chip's products at 500
+// seen, five blocks of 128 with their edges, 150 kFLOP, 0.3 ns of the whole GPU's products at 500
 // TFLOP/s, against 5 kB, 1 ns of the level 2 cache, per query of a head. It also waits for turns.
 //
 // Some blocks take items of queries, the others follow with items of keys, so that what one kind
@@ -364,8 +364,8 @@ void LaunchAttentionGradHopper(const AttentionProblem& problem, const AttentionG
   const auto kernel = backward_hopper::AttentionGradHopperKernel;
   constexpr int kBytes = backward_hopper::Shared::kBytes;
   CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
-  kernel<<<std::min(queue.processors(), items), backward_hopper::kThreads, kBytes,
-           queue.stream()>>>(MakeMaps(problem, grad), shared);
+  kernel<<<std::min(queue.sm_count(), items), backward_hopper::kThreads, kBytes, queue.stream()>>>(
+      MakeMaps(problem, grad), shared);
   CheckLaunch("AttentionGradHopperKernel");
 }
 

@@ -386,7 +386,7 @@ void LaunchAttentionHopper(const AttentionProblem& attention, CudaQueue& queue) 
   CUDA_CHECK(cudaMemsetAsync(problem.next, 0, sizeof(int), queue.stream()));
   CUDA_CHECK(cudaFuncSetAttribute(HopperAttentionKernel,
                                   cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
-  const int blocks = std::min(problem.tiles, queue.processors());
+  const int blocks = std::min(problem.tiles, queue.sm_count());
   HopperAttentionKernel<<<blocks, kThreads, kSharedBytes, queue.stream()>>>(
       TokensMap(attention, attention.q, kGroupQueries), TokensMap(attention, attention.k, kKeys),
       TokensMap(attention, attention.v, kKeys), problem);

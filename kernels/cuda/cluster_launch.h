@@ -15,12 +15,12 @@ struct ClusterLaunch {
   int blocks = 1;   // of a cluster
   int threads = 0;  // of a block
   int shared_bytes = 0;
-  int processors = 0;  // of the card
-  int most = 0;        // clusters that have work
+  int sm_count = 0;  // of the card
+  int most = 0;      // clusters that have work
 };
 
 // As many clusters as the card holds at a time: those of more than two blocks do not fill every
-// chip.
+// GPU.
 template <typename... Expected, typename... Given>
 void LaunchClusters(void (*kernel)(Expected...), const ClusterLaunch& launch, cudaStream_t stream,
                     Given&&... arguments) {
@@ -39,7 +39,7 @@ void LaunchClusters(void (*kernel)(Expected...), const ClusterLaunch& launch, cu
   config.numAttrs = 1;
   int clusters = 0;  // at a time
   CUDA_CHECK(cudaOccupancyMaxActiveClusters(&clusters, kernel, &config));
-  clusters = std::min({clusters, std::max(launch.processors / launch.blocks, 1), launch.most});
+  clusters = std::min({clusters, std::max(launch.sm_count / launch.blocks, 1), launch.most});
   config.gridDim = dim3(static_cast<unsigned>(clusters) * blocks);
   CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, std::forward<Given>(arguments)...));
 }

@@ -148,7 +148,7 @@ class StreamQueue : public CudaQueue {
                gated_.get(),     weight_.get(),      embedding_.get(), head_.get()},
         readbacks_(std::make_shared<ReadbackPool>()) {
     CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-    CUDA_CHECK(cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, device));
+    CUDA_CHECK(cudaDeviceGetAttribute(&sm_count_, cudaDevAttrMultiProcessorCount, device));
     CUDA_CHECK(cudaMalloc(&scratch_, kScratchBytes));
   }
   ~StreamQueue() override {
@@ -161,7 +161,7 @@ class StreamQueue : public CudaQueue {
   const OpTable& ops() const override { return table_; }
   cudaStream_t stream() const override { return stream_; }
   bool deterministic() const override { return options_.deterministic; }
-  int processors() const override { return processors_; }
+  int sm_count() const override { return sm_count_; }
 
   void Synchronize() override { CUDA_CHECK(cudaStreamSynchronize(stream_)); }
   void Upload(const void* host, Tensor tensor) override {
@@ -232,7 +232,7 @@ class StreamQueue : public CudaQueue {
   const std::unique_ptr<WeightOps> weight_;
   const OpTable table_;
   cudaStream_t stream_ = nullptr;
-  int processors_ = 0;
+  int sm_count_ = 0;
   void* scratch_ = nullptr;
   bool recording_ = false;
   UploadRing uploads_;

@@ -28,7 +28,7 @@ class CudaQueue : public Queue {
   // The same bits whatever number of slots a pass has, and in every run.
   virtual bool deterministic() const = 0;
   // Multiprocessors of the device.
-  virtual int processors() const = 0;
+  virtual int sm_count() const = 0;
 
   // Device memory for what one op passes from kernel to kernel. The next op on this queue uses it
   // again, so nothing in it outlives the op. 256-byte aligned; CHECKs bytes <= kScratchBytes.

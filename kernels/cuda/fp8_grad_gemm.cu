@@ -236,11 +236,11 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 template <bool transposed>
 void Launch(const uint8_t* g, const uint8_t* x_t, const Problem& problem,
-            const Fp8GradGemmShape& shape, int processors, cudaStream_t stream) {
+            const Fp8GradGemmShape& shape, int sm_count, cudaStream_t stream) {
   const ClusterLaunch launch = {.blocks = kBlocks,
                                 .threads = kThreads,
                                 .shared_bytes = kSharedBytes,
-                                .processors = processors,
+                                .sm_count = sm_count,
                                 .most = problem.class_tiles * problem.feature_tiles};
   // Beyond the edges TMA fills with zeros.
   LaunchClusters(Fp8GradGemmKernel<transposed>, launch, stream,
@@ -266,7 +266,7 @@ bool Fp8GradGemmSupports(const Fp8GradGemmShape& shape) {
 }
 
 void Fp8GradGemm(const uint8_t* g, const uint8_t* x_t, float alpha, float* dw,
-                 const Fp8GradGemmShape& shape, int processors, cudaStream_t stream) {
+                 const Fp8GradGemmShape& shape, int sm_count, cudaStream_t stream) {
   CHECK(Fp8GradGemmFits(shape.rows, shape.classes, shape.dim))
       << "no product of " << shape.classes << " x " << shape.dim << " over " << shape.rows;
   const Problem problem = {
@@ -278,9 +278,9 @@ void Fp8GradGemm(const uint8_t* g, const uint8_t* x_t, float alpha, float* dw,
       .feature_tiles = static_cast<int>(CeilDiv(shape.dim, kFeatures)),
       .depth_tiles = static_cast<int>(CeilDiv(shape.rows, kDepth))};
   if (shape.transposed) {
-    Launch<true>(g, x_t, problem, shape, processors, stream);
+    Launch<true>(g, x_t, problem, shape, sm_count, stream);
   } else {
-    Launch<false>(g, x_t, problem, shape, processors, stream);
+    Launch<false>(g, x_t, problem, shape, sm_count, stream);
   }
 }
 

@@ -22,10 +22,10 @@ bool Fp8GradGemmSupports(const Fp8GradGemmShape& shape);
 // dw += alpha g^T x.   g e5m2 [R, V]   x_t e4m3 [D, R]   dw f32 [V, D] or [D, V]
 //
 // Sums of 128 rows are made by the tensor cores, in their short accumulator, and added up in f32,
-// in an order that depends on the shape alone. Sixteen bytes of alignment for all. `processors` of
+// in an order that depends on the shape alone. Sixteen bytes of alignment for all. `sm_count` of
 // the card.
 void Fp8GradGemm(const uint8_t* g, const uint8_t* x_t, float alpha, float* dw,
-                 const Fp8GradGemmShape& shape, int processors, cudaStream_t stream);
+                 const Fp8GradGemmShape& shape, int sm_count, cudaStream_t stream);
 
 }  // namespace kernels::cuda
 

@@ -67,7 +67,7 @@ class Fp8GradGemmTest : public CudaTest {
     const CudaQueue& queue = Cuda(cuda());
     cuda::Fp8GradGemm(reinterpret_cast<const uint8_t*>(g.data()),
                       reinterpret_cast<const uint8_t*>(x_t.data()), alpha, dw.f32(),
-                      {s.rows, s.classes, s.dim, transposed}, queue.processors(), queue.stream());
+                      {s.rows, s.classes, s.dim, transposed}, queue.sm_count(), queue.stream());
     cuda().Synchronize();
   }
 

@@ -17,7 +17,7 @@ constexpr int kMaxGateHeads = 32;  // lanes
 constexpr int kMaxGateFeatures = 16;
 // Vectors of a row that a lane loads before it uses the first: all of a row of 768.
 constexpr int kGateInFlight = 3;
-// Of one slot in a backward pass: whole waves of two or three blocks on 132 processors.
+// Of one slot in a backward pass: whole waves of two or three blocks on 132 SMs.
 constexpr int64_t kMaxGateBlocks = 132 * 6;
 
 // The weights [heads, k] in f32, zero where there is no head or feature. The odd stride lets 32

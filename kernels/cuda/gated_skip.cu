@@ -16,8 +16,8 @@ constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarp;
 // Vectors of a row that a lane loads before it uses the first: all of a row of 768.
 constexpr int kInFlight = 3;
-constexpr int kBlocksPerProcessor = 5;
-// Of one slot in the backward pass: whole waves of three or six blocks on 132 processors.
+constexpr int kBlocksPerSm = 5;
+// Of one slot in the backward pass: whole waves of three or six blocks on 132 SMs.
 constexpr int64_t kMaxBlocks = 132 * 6;
 
 struct Problem {
@@ -51,7 +51,7 @@ struct Problem {
 
 // Bytes per token: 4 D read, 2 D written, and a sector of x0. `y` may be x: each thread has read
 // what it overwrites.
-__global__ void __launch_bounds__(kThreads, kBlocksPerProcessor)
+__global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     SkipKernel(Problem p, const BF16* x, BF16* y) {
   const int lane = threadIdx.x % kWarp;
   const int vectors = p.dim / 8;
@@ -165,7 +165,7 @@ void GatedSkip(const GatedSkipArgs& args, CudaQueue& queue) {
   CheckRow(args);
   const Problem p(args);
   const int64_t blocks =
-      std::min(CeilDiv(p.rows, kWarps), int64_t{queue.processors()} * kBlocksPerProcessor);
+      std::min(CeilDiv(p.rows, kWarps), int64_t{queue.sm_count()} * kBlocksPerSm);
   SkipKernel<<<static_cast<unsigned>(blocks), kThreads, 0, queue.stream()>>>(p, args.x.bf16(),
                                                                              args.y.bf16());
   CheckLaunch("GatedSkip");

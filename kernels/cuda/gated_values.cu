@@ -13,7 +13,7 @@ namespace kernels::cuda {
 namespace {
 
 // In the forward pass. The weights are loaded once a block, so a block does many rows.
-constexpr int kBlocksPerProcessor = 5;
+constexpr int kBlocksPerSm = 5;
 
 struct Problem {
   explicit Problem(const GatedQkvArgs& args)
@@ -46,8 +46,7 @@ struct Problem {
 
 // v + gamma * value. Bytes per token: 4 D read, 2 D written, and a sector of u.
 template <int head_dim>
-__global__ void __launch_bounds__(kGateThreads, kBlocksPerProcessor)
-    ValuesKernel(Problem p, BF16* y) {
+__global__ void __launch_bounds__(kGateThreads, kBlocksPerSm) ValuesKernel(Problem p, BF16* y) {
   __shared__ GateWeights weights;
   weights.Load(p.gate, p.heads, p.k);
   const int lane = threadIdx.x % kWarp;
@@ -181,7 +180,7 @@ __global__ void __launch_bounds__(kGateThreads)
 // Blocks of a grid that walks over the rows of all slots.
 unsigned Blocks(int64_t rows, const CudaQueue& queue) {
   return static_cast<unsigned>(
-      std::min(CeilDiv(rows, kGateWarps), int64_t{queue.processors()} * kBlocksPerProcessor));
+      std::min(CeilDiv(rows, kGateWarps), int64_t{queue.sm_count()} * kBlocksPerSm));
 }
 
 void CopyRows(const BF16* from, int64_t from_stride, BF16* to, int64_t to_stride,

@@ -214,7 +214,7 @@ class CudaHeadOps : public HeadOps {
     const HeadPrecision& precision = args.precision;
     if (precision.fp8 && FromRows(chunk.rows, vocab, dim)) {
       cuda::Fp8GradGemm(work.g8, work.x8t, precision.x_scale * precision.grad_scale, dw,
-                        {chunk.rows, vocab, dim, args.w_transposed}, queue.processors(),
+                        {chunk.rows, vocab, dim, args.w_transposed}, queue.sm_count(),
                         queue.stream());
       return;
     }

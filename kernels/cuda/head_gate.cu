@@ -12,7 +12,7 @@ namespace kernels::cuda {
 namespace {
 
 // In the forward pass. The weights are loaded once a block, so a block does many rows.
-constexpr int kBlocksPerProcessor = 6;
+constexpr int kBlocksPerSm = 6;
 
 struct Problem {
   Problem(const Tensor& o_tensor, const Tensor& u_tensor, const Tensor& gate_w_tensor)
@@ -35,8 +35,7 @@ struct Problem {
 
 // Bytes per token: 2 D read, 2 D written, and a sector of u.
 template <int head_dim>
-__global__ void __launch_bounds__(kGateThreads, kBlocksPerProcessor)
-    GateKernel(Problem p, BF16* y) {
+__global__ void __launch_bounds__(kGateThreads, kBlocksPerSm) GateKernel(Problem p, BF16* y) {
   __shared__ GateWeights weights;
   weights.Load(p.gate_w, p.heads, p.k);
   const int lane = threadIdx.x % kWarp;
@@ -152,7 +151,7 @@ void HeadGate(const Tensor& o, const Tensor& u, const Tensor& gate_w, const Tens
   const auto kernel = CheckGate(o, gate_w) == 64 ? GateKernel<64> : GateKernel<128>;
   const Problem p(o, u, gate_w);
   const int64_t blocks =
-      std::min(CeilDiv(p.rows, kGateWarps), int64_t{queue.processors()} * kBlocksPerProcessor);
+      std::min(CeilDiv(p.rows, kGateWarps), int64_t{queue.sm_count()} * kBlocksPerSm);
   kernel<<<static_cast<unsigned>(blocks), kGateThreads, 0, queue.stream()>>>(p, y.bf16());
   CheckLaunch("HeadGate");
 }

@@ -167,7 +167,7 @@ class CudaMatMulOps : public MatMulOps {
     const cuda::Relu2GemmShape shape = {a.dim(0) * a.dim(1), a.dim(2), u.dim(2), hidden};
     if (cuda::Relu2GemmSupports(shape)) {
       CudaQueue& stream = Cuda(queue);
-      return cuda::Relu2Gemm(u.bf16(), w.bf16(), a.bf16(), b.bf16(), shape, stream.processors(),
+      return cuda::Relu2Gemm(u.bf16(), w.bf16(), a.bf16(), b.bf16(), shape, stream.sm_count(),
                              stream.stream());
     }
     const int64_t vectors = Vectors("LinearRelu2", a);
@@ -182,8 +182,8 @@ class CudaMatMulOps : public MatMulOps {
     const cuda::Relu2GemmShape shape = {a.dim(0) * a.dim(1), a.dim(2), dy.dim(2), hidden};
     if (cuda::Relu2GemmSupports(shape)) {
       CudaQueue& stream = Cuda(queue);
-      return cuda::Relu2GradGemm(dy.bf16(), w.bf16(), a.bf16(), da.bf16(), shape,
-                                 stream.processors(), stream.stream());
+      return cuda::Relu2GradGemm(dy.bf16(), w.bf16(), a.bf16(), da.bf16(), shape, stream.sm_count(),
+                                 stream.stream());
     }
     const int64_t vectors = Vectors("LinearRelu2Grad", a);
     MatMul(dy, w, da, {.trans_b = hidden == HiddenDim::kRows}, Tensor(), queue);

@@ -23,7 +23,7 @@ namespace {
 using namespace cuda;  // NOLINT: device helpers
 
 constexpr int kThreads = 256;
-// Of one slot in the backward pass: whole waves of two, three or four blocks on 132 processors.
+// Of one slot in the backward pass: whole waves of two, three or four blocks on 132 SMs.
 constexpr int64_t kMaxBlocks = 132 * 12;
 
 struct Problem {

@@ -306,7 +306,7 @@ CUtensorMap WeightsMap(const BF16* w, int64_t n, int64_t k) {
 
 template <bool gradient, Weights weights>
 void Launch(const BF16* x, const BF16* w, Problem problem, const Relu2GemmShape& shape,
-            int processors, cudaStream_t stream) {
+            int sm_count, cudaStream_t stream) {
   CHECK(shape.m > 0 && shape.n % 128 == 0 && shape.k > 0 && shape.k % kDepth == 0)
       << "no product of " << shape.m << " x " << shape.n << " x " << shape.k;
   problem.row_tiles = static_cast<int>(CeilDiv(shape.m, kBlocks * kRows));
@@ -316,7 +316,7 @@ void Launch(const BF16* x, const BF16* w, Problem problem, const Relu2GemmShape&
   const ClusterLaunch launch = {.blocks = kBlocks,
                                 .threads = kThreads,
                                 .shared_bytes = kSharedBytes,
-                                .processors = processors,
+                                .sm_count = sm_count,
                                 .most = problem.row_tiles * problem.column_tiles};
   LaunchClusters(Relu2GemmKernel<gradient, weights>, launch, stream,
                  TensorMap<2>(x, {shape.k, shape.m}, {shape.k}, {kDepth, kRows}),
@@ -325,11 +325,11 @@ void Launch(const BF16* x, const BF16* w, Problem problem, const Relu2GemmShape&
 
 template <bool gradient>
 void LaunchFor(const BF16* x, const BF16* w, const Problem& problem, const Relu2GemmShape& shape,
-               int processors, cudaStream_t stream) {
+               int sm_count, cudaStream_t stream) {
   if (shape.hidden == HiddenDim::kRows) {
-    Launch<gradient, Weights::kRows>(x, w, problem, shape, processors, stream);
+    Launch<gradient, Weights::kRows>(x, w, problem, shape, sm_count, stream);
   } else {
-    Launch<gradient, Weights::kColumns>(x, w, problem, shape, processors, stream);
+    Launch<gradient, Weights::kColumns>(x, w, problem, shape, sm_count, stream);
   }
 }
 
@@ -349,15 +349,15 @@ bool Relu2GemmSupports(const Relu2GemmShape& shape) {
 }
 
 void Relu2Gemm(const BF16* x, const BF16* w, BF16* a, BF16* b, const Relu2GemmShape& shape,
-               int processors, cudaStream_t stream) {
+               int sm_count, cudaStream_t stream) {
   const Problem problem = {.m = shape.m, .n = shape.n, .a_out = a, .b_out = b};
-  LaunchFor<false>(x, w, problem, shape, processors, stream);
+  LaunchFor<false>(x, w, problem, shape, sm_count, stream);
 }
 
 void Relu2GradGemm(const BF16* dy, const BF16* w, const BF16* a, BF16* da,
-                   const Relu2GemmShape& shape, int processors, cudaStream_t stream) {
+                   const Relu2GemmShape& shape, int sm_count, cudaStream_t stream) {
   const Problem problem = {.m = shape.m, .n = shape.n, .a_in = a, .a_out = da};
-  LaunchFor<true>(dy, w, problem, shape, processors, stream);
+  LaunchFor<true>(dy, w, problem, shape, sm_count, stream);
 }
 
 }  // namespace kernels::cuda

@@ -26,11 +26,11 @@ bool Relu2GemmSupports(const Relu2GemmShape& shape);
 
 // a = x w, b = max(a, 0)^2 of the rounded a. x is [m, k], a and b are [m, n].
 void Relu2Gemm(const BF16* x, const BF16* w, BF16* a, BF16* b, const Relu2GemmShape& shape,
-               int processors, cudaStream_t stream);
+               int sm_count, cudaStream_t stream);
 
 // da = (dy w, rounded) * 2 max(a, 0). dy is [m, k], a and da are [m, n]; da may be a.
 void Relu2GradGemm(const BF16* dy, const BF16* w, const BF16* a, BF16* da,
-                   const Relu2GemmShape& shape, int processors, cudaStream_t stream);
+                   const Relu2GemmShape& shape, int sm_count, cudaStream_t stream);
 
 }  // namespace kernels::cuda
 

@@ -125,7 +125,7 @@ TEST_F(Relu2GemmTest, GradientInPlace) {
     const CudaQueue& queue = Cuda(cuda());
     for (const Tensor& to : {da.cuda, a.cuda}) {
       cuda::Relu2GradGemm(dy.cuda.bf16(), w.cuda.bf16(), a.cuda.bf16(), to.bf16(),
-                          {mlp.tokens, mlp.hidden, mlp.in, hidden}, queue.processors(),
+                          {mlp.tokens, mlp.hidden, mlp.in, hidden}, queue.sm_count(),
                           queue.stream());
     }
     cuda().Synchronize();

@@ -160,7 +160,7 @@ void LaunchGrad(const SoftcapRows& rows, const typename Curve::Factors& factors,
   const int shared_bytes = static_cast<int>(rows.vocab * int64_t{sizeof(BF16)});
   CUDA_CHECK(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
-  const auto blocks = static_cast<unsigned>(std::min<int64_t>(rows.rows, queue.processors()));
+  const auto blocks = static_cast<unsigned>(std::min<int64_t>(rows.rows, queue.sm_count()));
   const GradInput input = {.targets = rows.targets,
                            .weights = rows.weights,
                            .rows = static_cast<int>(rows.rows),
