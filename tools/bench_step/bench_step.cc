@@ -16,22 +16,19 @@
 #include "tools/command_line.h"
 #include "tools/composition.h"
 #include "tools/output_files.h"
+#include "tools/trainer/track_flags.h"
+
+// Those that mean what they mean in training.
+#define TRAINING_FLAGS(ROW)                                                             \
+  FLAG_preset(ROW) FLAG_val_files(ROW) FLAG_batch_tokens(ROW) FLAG_max_seq_len(ROW)     \
+      FLAG_slots(ROW) FLAG_slots_per_pass(ROW) FLAG_deterministic(ROW) FLAG_device(ROW) \
+          FLAG_threads(ROW)
+TRAINING_FLAGS(DEFINE_FLAG)
 
 ABSL_FLAG(std::string, record, "unified_optimizers", "Which record's step.");
-ABSL_FLAG(std::string, preset, "",
-          "full: the record's model. demo: the same at a size for a CPU. Empty: full on a GPU, "
-          "otherwise demo.");
 ABSL_FLAG(std::string, train_files, "",
           "Globs of training shards, separated by commas. Empty: as in training; where that finds "
           "none, random tokens in documents of 600 tokens on average.");
-ABSL_FLAG(std::string, val_files, "", "Globs of validation shards; as --train_files.");
-ABSL_FLAG(int64_t, batch_tokens, 0, "Tokens of a global batch. 0: the recipe's.");
-ABSL_FLAG(int64_t, max_seq_len, 0, "Tokens used of one document. 0: the recipe's.");
-ABSL_FLAG(int64_t, slots, 0, "Equal parts of a global batch. 0: the recipe's.");
-ABSL_FLAG(int64_t, slots_per_pass, 0, "Slots run at once. 0: two on a GPU, else one.");
-ABSL_FLAG(bool, deterministic, false, "As in training.");
-ABSL_FLAG(std::string, device, "", "cpu or cuda. Empty: the best that this program has.");
-ABSL_FLAG(int64_t, threads, 0, "CPU threads for the ops. 0: one per CPU that the process may use.");
 ABSL_FLAG(int64_t, stage, 1, "Stage of the schedules: batch size, windows, targets. From 1 on.");
 ABSL_FLAG(int64_t, window_blocks, 0, "The long attention window in blocks. 0: the stage's.");
 ABSL_FLAG(int64_t, warmup_steps, 3, "Steps before the timed ones.");
@@ -46,17 +43,11 @@ namespace {
 absl::Status Run(const std::vector<std::string>& arguments) {
   ABSL_RETURN_IF_ERROR(NoArguments(arguments));
   BenchOptions options;
+#define COPY_FLAG(type, name, ...) options.flags.name = absl::GetFlag(FLAGS_##name);
+  TRAINING_FLAGS(COPY_FLAG)
+#undef COPY_FLAG
   options.flags.record = absl::GetFlag(FLAGS_record);
-  options.flags.preset = absl::GetFlag(FLAGS_preset);
   options.flags.train_files = absl::GetFlag(FLAGS_train_files);
-  options.flags.val_files = absl::GetFlag(FLAGS_val_files);
-  options.flags.batch_tokens = absl::GetFlag(FLAGS_batch_tokens);
-  options.flags.max_seq_len = absl::GetFlag(FLAGS_max_seq_len);
-  options.flags.slots = absl::GetFlag(FLAGS_slots);
-  options.flags.slots_per_pass = absl::GetFlag(FLAGS_slots_per_pass);
-  options.flags.deterministic = absl::GetFlag(FLAGS_deterministic);
-  options.flags.device = absl::GetFlag(FLAGS_device);
-  options.flags.threads = absl::GetFlag(FLAGS_threads);
   options.stage = absl::GetFlag(FLAGS_stage);
   options.window_blocks = absl::GetFlag(FLAGS_window_blocks);
   options.warmup_steps = absl::GetFlag(FLAGS_warmup_steps);

@@ -17,24 +17,24 @@
 #include "tools/parity/step_dump.h"
 #include "tools/recipes/recipe.h"
 #include "tools/trainer/device.h"
+#include "tools/trainer/track_flags.h"
 #include "tools/trainer/train_config.h"
 
-ABSL_FLAG(std::string, record, "muon_custom_sizing", "Which record.");
+// Those that mean what they mean in training.
+FLAG_batch_tokens(DEFINE_FLAG) FLAG_slots(DEFINE_FLAG) FLAG_max_seq_len(DEFINE_FLAG)
+    FLAG_threads(DEFINE_FLAG) FLAG_init_from(DEFINE_FLAG)
+
+        ABSL_FLAG(std::string, record, "muon_custom_sizing", "Which record.");
 ABSL_FLAG(std::string, preset, "full", "full or demo.");
-ABSL_FLAG(std::string, init_from, "", "Safetensors file with the weights.");
 ABSL_FLAG(std::string, train_files, "", "Globs of GPT-2 token shards, separated by commas.");
 ABSL_FLAG(std::string, out, "", "File to write.");
 ABSL_FLAG(bool, overwrite, false, "Replace the file that --out names, if it is there.");
 ABSL_FLAG(std::string, backend, "cpu", "cpu, or cuda in a build with --config=cuda.");
-ABSL_FLAG(int64_t, batch_tokens, 0, "Tokens of a global batch. 0: the recipe's.");
-ABSL_FLAG(int64_t, slots, 0, "Equal parts of a global batch. 0: the recipe's.");
 ABSL_FLAG(int64_t, slots_per_pass, 1, "Slots that run at once.");
-ABSL_FLAG(int64_t, max_seq_len, 0, "Tokens used of one document. 0: the recipe's.");
 ABSL_FLAG(int64_t, steps, -1, "Steps of the run that the schedules are of. -1: the recipe's.");
 ABSL_FLAG(int64_t, schedule_step, 0, "The step whose windows and rates are used.");
 ABSL_FLAG(int64_t, batches, 1, "Global batches, all at the weights of --init_from.");
 ABSL_FLAG(bool, update, false, "Also one optimizer update per batch from these gradients.");
-ABSL_FLAG(int64_t, threads, 0, "CPU threads. 0: one per CPU that the process may use.");
 
 namespace tools {
 namespace {

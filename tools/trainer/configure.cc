@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <limits>
 #include <optional>
 #include <set>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -33,34 +33,23 @@ absl::Status BadFlag(absl::string_view flag, int64_t value, absl::string_view wh
   return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", value, ": ", why));
 }
 
-absl::Status CheckRanges(const TrackFlags& f) {
-  struct Range {
-    const char* flag;
-    int64_t value, low, high;
-  };
-  const int64_t many = std::numeric_limits<int32_t>::max();
-  const Range ranges[] = {
-      {"steps", f.steps, -1, many},
-      {"extension_steps", f.extension_steps, -1, many},
-      {"batch_tokens", f.batch_tokens, 0, many},
-      {"max_seq_len", f.max_seq_len, 0, many},
-      {"val_tokens", f.val_tokens, 0, int64_t{many} * 1024},
-      {"val_every", f.val_every, 0, many},
-      {"slots", f.slots, 0, 4096},
-      {"slots_per_pass", f.slots_per_pass, 0, 4096},
-      {"epochs", f.epochs, 1, many},
-      {"seed", f.seed, 0, std::numeric_limits<int64_t>::max()},
-      {"world_size", f.world_size, 1, 4096},
-      {"threads", f.threads, 0, 1024},
-      {"checkpoint_every", f.checkpoint_every, 0, many},
-      {"keep_checkpoints", f.keep_checkpoints, 1, many},
-  };
-  for (const Range& range : ranges) {
-    if (range.value < range.low || range.value > range.high) {
-      return BadFlag(range.flag, range.value,
-                     absl::StrCat("must be from ", range.low, " to ", range.high));
+template <typename Value>
+absl::Status CheckLimits(const char* flag, const Value& value, FlagLimits limits) {
+  if constexpr (std::is_same_v<Value, int64_t>) {
+    if (value < limits.least || value > limits.most) {
+      return BadFlag(flag, value, absl::StrCat("must be from ", limits.least, " to ", limits.most));
     }
   }
+  return absl::OkStatus();
+}
+
+absl::Status CheckRanges(const TrackFlags& f) {
+#define NO_GROUP(title)
+#define CHECK_LIMITS(type, name, value, limits, help) \
+  ABSL_RETURN_IF_ERROR(CheckLimits(#name, f.name, limits));
+  TRACK_FLAGS(NO_GROUP, CHECK_LIMITS)
+#undef CHECK_LIMITS
+#undef NO_GROUP
   if (!std::isfinite(f.matrix_lr_mul) || f.matrix_lr_mul <= 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("--matrix_lr_mul=", f.matrix_lr_mul, ": must be a positive number"));
@@ -317,8 +306,10 @@ absl::Status PrepareOutDir(const std::string& out_dir) {
 
 }  // namespace
 
-absl::StatusOr<Configured> Configure(const TrackFlags& flags) {
+absl::StatusOr<Configured> Configure(TrackFlags flags) {
   ABSL_RETURN_IF_ERROR(CheckRanges(flags));
+  if (flags.record.empty()) flags.record = "unified_optimizers";
+  if (flags.world_size == 0) flags.world_size = 1;
   // Names first: a typo should not be answered with a message about files.
   ABSL_RETURN_IF_ERROR(FindRecipe(flags.record, flags.preset.empty() ? "demo" : flags.preset,
                                   PaddedVocab(data::kGpt2Vocabulary))

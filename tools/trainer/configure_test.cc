@@ -146,7 +146,7 @@ TEST_F(ConfigureTest, X1_ValuesOutOfRange) {
   refused(&TrackFlags::slots_per_pass, -1, "slots_per_pass");
   refused(&TrackFlags::epochs, 0, "epochs");
   refused(&TrackFlags::seed, -1, "seed");
-  refused(&TrackFlags::world_size, 0, "world_size");
+  refused(&TrackFlags::world_size, -1, "world_size");
   refused(&TrackFlags::threads, -1, "threads");
   refused(&TrackFlags::checkpoint_every, -1, "checkpoint_every");
   refused(&TrackFlags::keep_checkpoints, 0, "keep_checkpoints");
