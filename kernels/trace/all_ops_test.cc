@@ -96,7 +96,7 @@ std::set<std::string> Declared(const char* pattern) {
 TEST(AllOps, EachHasACaseHere) {
   std::set<std::string> cases;
   for (const OpCase& c : EveryOp()) cases.insert(c.op);
-  EXPECT_EQ(cases.size(), 49u);
+  EXPECT_GE(cases.size(), 49u);
   EXPECT_EQ(Declared("\nvoid (\\w+)\\([^;{}]*Queue& queue\\);"), cases);
   EXPECT_EQ(Declared("\n  virtual void (\\w+)\\([^;{}]*Queue& queue\\) const"), cases);
 }
