@@ -25,7 +25,10 @@ class Child:
     """One process in a session of its own, so that a terminal's Ctrl-C reaches the race alone."""
 
     def __init__(self, what: Invocation, gpu: str, out: str, err: str) -> None:
-        environment = {**os.environ, **what.variables, MARK: os.path.abspath(out)}
+        # A Python program's lines arrive as they are printed, for the progress and for what is kept
+        # of an interrupted run.
+        environment = {"PYTHONUNBUFFERED": "1", **os.environ, **what.variables,
+                       MARK: os.path.abspath(out)}
         if gpu:
             environment["CUDA_VISIBLE_DEVICES"] = gpu
         with open(out, "wb") as stdout, open(err, "wb") as stderr:
