@@ -12,7 +12,6 @@ _ABSL_TARGETS = {
     "absl/flags:parse": "absl_flags_parse",
     "absl/flags:reflection": "absl_flags_reflection",
     "absl/flags:usage": "absl_flags_usage",
-    "absl/functional:function_ref": "absl_function_ref",
     "absl/status": "absl_status",
     "absl/status:statusor": "absl_statusor",
     "absl/strings": "absl_strings",
@@ -93,24 +92,6 @@ def third_party_dependencies():
         targets = {":mpi": "ompi-c|mpi-c|mpich"},
     )
 
-    # Both for //tools/fetch_fineweb alone. "system": a static libcurl would need a dozen more
-    # packages, and it must share its OpenSSL with the program.
-    system_library(
-        name = "curl",
-        apt = "libcurl4-openssl-dev",
-        headers = ["curl"],
-        linkage = "system",
-        optional = True,
-        targets = {":curl": "libcurl"},
-    )
-    system_library(
-        name = "openssl",
-        apt = "libssl-dev",
-        headers = ["openssl"],
-        linkage = "system",
-        optional = True,
-        targets = {":crypto": "libcrypto"},
-    )
     # A package that lacks some modules, for //third_party/system_library_test.
     system_library(
         name = "system_library_test",

@@ -48,6 +48,12 @@ class Hub:
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
+            def handle(self):
+                try:
+                    super().handle()
+                except ConnectionResetError:
+                    pass  # the client has gone
+
             def do_HEAD(self):
                 hub.answer(self)
 

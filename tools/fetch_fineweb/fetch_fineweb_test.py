@@ -9,7 +9,9 @@ import email.utils
 import os
 import pty
 import re
+import shutil
 import subprocess
+import sys
 import threading
 import time
 import unittest
@@ -24,22 +26,24 @@ class Whole(FetchTest):
         for name, content in data.items():
             self.add(name, content)
         self.hub.files[MERGES] = fake_hub.File(merges(), large=False)
-        result = self.fetch("--shards=2", "--vocab")
+        flags = ("--shards=2", "--vocab", self.sums(dict(data, **{"merges.txt": merges()})))
+        result = self.fetch(*flags)
         for name, content in data.items():
             self.expect_file(name, content)
         with open(os.path.join(self.folder, "data/gpt2/merges.txt"), "rb") as file:
             self.assertEqual(file.read(), merges())
         self.assertEqual(len(result.stdout.splitlines()), 4, self.text)
         self.assertEqual(result.stderr, "")
-        self.expect_text("50,000 tokens, SHA-256 as the hub's, 101.0 kB", "50,000 merges, ")
+        self.expect_text("SHA-256 as in sums, 50,000 tokens, 101.0 kB", "merges.txt: fetched, SHA-256 as in sums, ")
 
         # Again: nothing is asked, nothing is touched.
         asked = len(self.hub.requests)
         before = {name: os.stat(self.path(name)).st_mtime_ns for name in data}
-        self.fetch("--shards=2", "--vocab")
+        self.fetch(*flags)
         self.assertEqual(len(self.hub.requests), asked)
         self.assertEqual({name: os.stat(self.path(name)).st_mtime_ns for name in data}, before)
-        self.expect_text(TRAIN % 2 + ": is there, 50,000 tokens", "is there, 50,000 merges")
+        self.expect_text(TRAIN % 2 + ": is there, SHA-256 as in sums, 50,000 tokens",
+                         "merges.txt: is there, SHA-256 as in sums")
 
     def test_nine_training_shards_by_default(self):
         for name in [VAL] + [TRAIN % i for i in range(1, 12)]:
@@ -57,7 +61,7 @@ class Whole(FetchTest):
     def test_endpoint_from_the_environment(self):
         self.add(VAL, shard())
         result = subprocess.run(
-            [PROGRAM, "--shards=0"], cwd=self.folder, check=False, timeout=60,
+            [PROGRAM, "--shards=0", "--sums="], cwd=self.folder, check=False, timeout=60,
             env=self.environment({"HF_ENDPOINT": self.hub.address + "/"}))
         self.assertEqual(result.returncode, 0)
         self.expect_file(VAL, shard())
@@ -174,7 +178,7 @@ class Answers(FetchTest):
         file = self.add(VAL, shard())
         file.get_faults = [fake_hub.status(429, {"Retry-After": "3600"})]
         self.fetch_val(code=2)
-        self.expect_text("the server asks to wait for 1h, more than the 5m")
+        self.expect_text("the server asks to wait for 3600s, more than the 300s")
 
     def test_nobody_there(self):
         self.fetch_val("--retries=1", code=2, endpoint="http://127.0.0.1:1")
@@ -182,8 +186,8 @@ class Answers(FetchTest):
 
 
 class Verification(FetchTest):
-    def refused(self, data, *texts, large=True):
-        self.add(VAL, data, large)
+    def refused(self, data, *texts):
+        self.add(VAL, data)
         self.fetch_val(code=1)
         self.expect_text(*texts)
         self.expect_text("was removed")
@@ -195,10 +199,9 @@ class Verification(FetchTest):
         self.refused(shard(promised=50_001),
                      "promises 50001 tokens (100002 bytes), file holds 100000")
         self.refused(shard(promised=49_999), "promises 49999 tokens")
-        self.refused(shard(change={49_999: 50257}), "token 50257 at position 49999")
-        self.refused(shard(change={0: 5}), "none of its 50000 tokens is end-of-text")
-        self.refused(b"<html>sign in here</html>", "holds 25 bytes, less than the 1024",
-                     large=False)
+        self.refused(shard(change={49_999: 50257}), "the first 50257 at position 49999")
+        self.refused(shard(change={0: 5}), "none of the 50000 tokens is BOS (50256)")
+        self.refused(b"<html>sign in here</html>", "holds 25 bytes, less than the 1024")
 
     def test_last_id_and_a_document_cut_by_the_shards_start_are_fine(self):
         data = shard(change={0: 5, 49_999: 50256})
@@ -221,11 +224,84 @@ class Verification(FetchTest):
             self.expect_text("sends %d bytes where the hub promised 101024" % len(page))
             self.assertFalse(os.path.exists(self.path(VAL)))
 
+    def test_sums_that_come_with_the_program(self):
+        """Those of the real files, whatever the hub of this test says and sends."""
+        committed = {}
+        with open(os.path.join(os.path.dirname(__file__), "fineweb10B.sha256"), encoding="utf8") as file:
+            for line in file:
+                if not line.startswith("#"):
+                    self.assertRegex(line, r"^[0-9a-f]{64}  \S+\n$")
+                    committed[line.split()[1]] = line.split()[0]
+        names = [VAL] + [TRAIN % i for i in range(1, 104)] + ["merges.txt"]
+        self.assertEqual(list(committed), names)
+        self.assertEqual(len(set(committed.values())), len(names))
+        self.add(VAL, shard())
+        self.fetch_val("--sums=committed", code=1)
+        self.expect_text("the hub says its SHA-256 is ", "not %s as in fineweb10B.sha256" % committed[VAL], "--sums=")
+        self.assertEqual(self.hub.gets(VAL), [])
+        self.hub.files[MERGES] = fake_hub.File(merges(), large=False)
+        self.fetch_val("--noval", "--vocab", "--vocab_file=m.txt", "--sums=committed", code=1)
+        self.expect_text("m.txt.part: its SHA-256 is ", "was removed")
+        self.assertEqual(os.listdir(self.folder), [])
+
+    def test_the_committed_sum_of_the_merges_is_that_of_gpt2(self):
+        with open("data/bpe/testdata/vocab.bpe", "rb") as file:
+            data = file.read()
+        self.hub.files[MERGES] = fake_hub.File(data, large=False)
+        self.fetch_val("--noval", "--vocab", "--vocab_file=m.txt", "--sums=committed")
+        self.expect_text("m.txt: fetched, SHA-256 as in fineweb10B.sha256, 456.3 kB")
+        with open(os.path.join(self.folder, "m.txt"), "rb") as file:
+            self.assertEqual(file.read(), data)
+
+    def test_no_sum(self):
+        """Bytes that nobody vouches for are not fetched, nor kept."""
+        self.add(VAL, shard(), large=False)
+        self.fetch_val(code=1)
+        self.expect_text("the hub gives no SHA-256", "--sums")
+        self.assertEqual(self.hub.gets(VAL), [])
+        self.expect_nothing()
+        with open(os.path.join(self.folder, "m.txt"), "wb") as file:
+            file.write(merges())
+        self.fetch_val("--noval", "--vocab", "--vocab_file=m.txt", code=1)
+        self.expect_text("m.txt: cannot be verified")
+
+    def test_wrong_sums_file(self):
+        for text, said in (("abc  x.bin\n", "line 1 is not a SHA-256"), ("# y\n" + "0" * 64 + "\n", "line 2 is ")):
+            with open(os.path.join(self.folder, "sums"), "w", encoding="utf8") as file:
+                file.write(text)
+            self.fetch_val("--sums=sums", code=1)
+            self.expect_text(said)
+        self.fetch_val("--sums=none", code=1)
+        self.expect_text("none: cannot read the sums")
+
+    def test_without_inspect_shard(self):
+        """The script alone, where nothing was built: the SHA-256 must do."""
+        alone = os.path.join(self.folder, "alone")
+        os.mkdir(alone)
+        for name in ("fetch_fineweb.py", "console.py", "curl.py", "flags.py", "transfer.py"):
+            shutil.copy(os.path.join(os.path.dirname(__file__), name), alone)
+        data = shard(magic=20240521)  # that only inspect_shard would find wrong
+        self.add(VAL, data)
+        self.program = os.path.join(alone, "fetch_fineweb.py")
+        self.fetch_val()
+        self.expect_text("fetched, SHA-256 as the hub says, 101.0 kB")
+        self.fetch_val(code=1)
+        self.expect_text(VAL + ": cannot be verified", "bazel build //tools/inspect_shard")
+
+    def test_without_curl(self):
+        programs = os.path.join(self.folder, "programs")
+        os.mkdir(programs)
+        os.symlink(os.path.realpath(sys.executable), os.path.join(programs, "python3"))
+        self.add(VAL, shard())
+        self.fetch_val(code=1, env={"PATH": programs})
+        self.expect_text("fetch_fineweb: curl is not there", "install the package curl")
+
     def test_wrong_merges(self):
         self.hub.files[MERGES] = fake_hub.File(merges(49_999), large=False)
-        self.fetch_val("--noval", "--vocab", "--vocab_file=m.txt", code=1)
-        self.expect_text("m.txt.part: has 49999 merges, where GPT-2 has 50000")
-        self.assertEqual(os.listdir(self.folder), [])
+        sums = self.sums({"merges.txt": merges()})
+        self.fetch_val("--noval", "--vocab", "--vocab_file=m.txt", sums, code=1)
+        self.expect_text("m.txt.part: its SHA-256 is ")
+        self.assertEqual(os.listdir(self.folder), ["sums"])
 
     def write(self, data):
         os.makedirs(self.out, exist_ok=True)
@@ -241,6 +317,16 @@ class Verification(FetchTest):
         self.expect_file(VAL, shard()[:-2])
         self.fetch_val("--overwrite")
         self.expect_text("; replaces it")
+        self.expect_file(VAL, shard())
+
+    def test_other_bytes_than_the_sum_says(self):
+        """A shard without a fault that is not the data set's."""
+        self.write(shard(seed=7))
+        self.add(VAL, shard())
+        sums = self.sums({VAL: shard()})
+        self.fetch_val(sums, "--check_only", code=1)
+        self.expect_text(VAL + ": its SHA-256 is ", "as in sums; move it away")
+        self.fetch_val(sums, "--overwrite")
         self.expect_file(VAL, shard())
 
     def test_overwrite_keeps_good_files(self):
@@ -264,9 +350,9 @@ class Verification(FetchTest):
 class Disk(FetchTest):
     def test_too_little_room(self):
         self.add(VAL, shard()).head_faults = [
-            fake_hub.status(200, {"X-Linked-Size": "1000000000000000000"})]
+            fake_hub.status(200, {"X-Linked-Size": "100000000000000000", "X-Linked-ETag": '"%s"' % ("0" * 64)})]
         self.fetch_val(code=1)
-        self.expect_text("needs 1000000.00 TB and has room for", "--out_dir")
+        self.expect_text("needs 100000.00 TB and has room for", "--out_dir")
         self.assertEqual(self.hub.gets(VAL), [])
         self.expect_nothing()
 
@@ -302,8 +388,12 @@ class Flags(FetchTest):
                 (["--shards=0", "--noval"], "nothing to fetch"),
                 (["--parallel=0"], "--parallel=0: must be from 1 to 16"),
                 (["--retries=-1"], "--retries=-1: must be from 0"),
-                (["--retry_delay=0s"], "--retry_delay: must be over 0"),
-                (["--stall_timeout=500ms"], "--stall_timeout: must be from 1s"),
+                (["--retry_delay=0s"], "--retry_delay=0s: must be a duration"),
+                (["--stall_timeout=500ms"], "--stall_timeout=500ms: must be a duration from 1s"),
+                (["--stall_timeout=5"], "--stall_timeout=5: must be a duration"),
+                (["--shards=x"], "--shards=x: must be a whole number"),
+                (["--shards"], "--shards: lacks a value"),
+                (["--val=maybe"], "--val: must be true or false"),
                 (["--shard=3"], "--shards"),
                 (["fineweb"], "fineweb"),
                 (["--endpoint=hub.example"], "must begin with http"),

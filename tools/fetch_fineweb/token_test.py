@@ -34,7 +34,7 @@ class Token(FetchTest):
         cdn = self.start_hub()
         self.add(VAL, shard(), large=False).redirect = cdn.address + "/blob"
         cdn.files["/blob"] = fake_hub.File(shard(), large=False)
-        self.fetch_val(env=self.TOKEN)
+        self.fetch_val(self.sums({VAL: shard()}), env=self.TOKEN)
         self.expect_file(VAL, shard())
         for request in cdn.requests:
             self.assertNotIn("authorization", request.headers)
@@ -42,7 +42,7 @@ class Token(FetchTest):
     def test_kept_within_the_hub(self):
         self.add(VAL, shard(), large=False).redirect = "/renamed"
         self.hub.files["/renamed"] = fake_hub.File(shard(), large=False)
-        self.fetch_val(env=self.TOKEN)
+        self.fetch_val(self.sums({VAL: shard()}), env=self.TOKEN)
         for request in self.hub.requests:
             self.assertEqual(request.headers.get("authorization"), "Bearer hf_secret")
 
