@@ -1,5 +1,6 @@
 """What the user sees of a run: lines, and a bar on a terminal."""
 
+import os
 import sys
 import threading
 import time
@@ -58,8 +59,11 @@ class Console:
 
     def show(self, stream, text):
         with self.lock:
-            self.clear()
-            print(text, file=stream, flush=True)
+            try:
+                self.clear()
+                print(text, file=stream, flush=True)
+            except BrokenPipeError:  # a reader that has left, as of | head, does not end the run
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
     def result(self, text):
         self.show(sys.stdout, text)

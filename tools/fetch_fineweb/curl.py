@@ -77,7 +77,7 @@ class Curl:
     def __init__(self, token, stall_timeout):
         self.token = token  # sent to the host of the URL, and not to where it redirects
         whole = str(max(1, round(stall_timeout + 0.499)))
-        # --disable: no ~/.curlrc. identity: sizes and ranges are those of the file itself.
+        # --disable leaves ~/.curlrc unread; with identity, sizes and ranges are those of the file itself.
         self.command = ["curl", "--disable", "--silent", "--show-error", "--no-buffer", "--globoff",
                         "--max-redirs", "10", "--header", "Accept-Encoding: identity",
                         "--user-agent", "nanospeed-fetch_fineweb", "--connect-timeout", whole,
@@ -97,13 +97,13 @@ class Curl:
         # A server must not lead to files, mail and the like, nor away from encryption.
         protocols = "=https" if url.lower().startswith("https:") else "=http,https"
         options = [*options, "--proto", protocols, "--proto-redir", protocols]
-        # Not among the arguments, which others can read.
+        # curl reads these from its input, since other users can see a program's arguments.
         config = f'url = "{url}"\n' + (f'oauth2-bearer = "{quoted(self.token)}"\n' if self.token else "")
         with tempfile.NamedTemporaryFile() as heads:
             with self.lock:
                 if self.stopped.is_set():
                     raise Interrupted
-                # Of a session of its own, so that Ctrl-C reaches this script alone.
+                # It has a session of its own, so that Ctrl-C reaches this script alone.
                 process = subprocess.Popen([*self.command, "--dump-header", heads.name, *options],
                                            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                            stderr=subprocess.PIPE, bufsize=0, start_new_session=True)

@@ -314,6 +314,9 @@ def main():
     except (Failure, command_line.FlagError) as failure:
         print(f"{HELP.name}: {failure}", file=sys.stderr)
         return getattr(failure, "code", 1)
+    except OSError as error:
+        print(f"{HELP.name}: {error}", file=sys.stderr)
+        return 1
     except (Interrupted, KeyboardInterrupt):
         print(f"{HELP.name}: interrupted; what has come is kept as NAME.part, and the same command goes on "
               "from there", file=sys.stderr)

@@ -45,13 +45,18 @@ def verify_sum(path, want, whose):
 def verify_shard(path, inspect_shard):
     """Damaged if `inspect_shard --check` finds a fault: in magic, version, size, ids; or no end-of-text."""
     folder, name = os.path.split(path)
-    # In the shard's folder, so that its path is no pattern and no other file is read.
+    # It runs in the shard's folder, so that the path is no pattern and no other file is read; and in a session of
+    # its own, so that Ctrl-C does not end it and a sound file does not count as damaged.
     environment = {k: v for k, v in os.environ.items() if k not in ("BUILD_WORKING_DIRECTORY", "DATA_PATH")}
     checked = subprocess.run([os.path.abspath(inspect_shard), "--check", name], cwd=folder or ".",
-                             env=environment, capture_output=True, text=True, check=False)
-    if checked.returncode != 0:
-        fault = (checked.stderr.splitlines() or [f"inspect_shard ended with code {checked.returncode}"])[0]
-        raise Damaged(os.path.join(folder, fault.replace("inspect_shard: ", "", 1)))
+                             env=environment, capture_output=True, text=True, check=False,
+                             start_new_session=True)
+    fault = (checked.stderr.splitlines() or [f"{name}: it says nothing"])[0].replace("inspect_shard: ", "", 1)
+    if checked.returncode not in (0, 1):
+        raise Failure(f"{path}: {inspect_shard} ended with code {checked.returncode}: {fault}; run it by hand to see "
+                      "why")
+    if checked.returncode == 1:
+        raise Damaged(os.path.join(folder, fault))
 
 
 def verify(path, file, inspect_shard):
@@ -89,7 +94,7 @@ class Part:
             self.truncate(0)
 
     def lock(self):
-        """Two processes that append to one file would ruin it. Some file systems have no locks; so be it."""
+        """Keeps out a second process, which would ruin the file, where the file system has locks."""
         try:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             held = True
@@ -201,7 +206,7 @@ class Downloader:
         if file.size <= 0:
             raise Failure(f"{file.url}: the server does not say how large the file is (X-Linked-Size or "
                           "Content-Length): it is no hub; look at --endpoint")
-        # Of large files the SHA-256.
+        # The linked ETag of a large file is its SHA-256.
         etag = re.fullmatch('"?([0-9a-fA-F]{64})"?', answer.header("x-linked-etag"))
         of_hub = etag[1].lower() if etag else ""
         if not file.sha256:

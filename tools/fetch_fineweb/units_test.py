@@ -298,6 +298,22 @@ class Files(unittest.TestCase):
             part.append(b"x")
         self.assertTrue(caught.exception.stop)
 
+    def test_only_faults_that_inspect_shard_finds_are_damage(self):
+        """One that was killed, or cannot run, says nothing of the shard."""
+        os.mkdir(os.path.dirname(self.path))
+        program = os.path.join(os.path.dirname(self.path), "inspect_shard")
+        for line, kind in (("exit 0", None), ("echo inspect_shard: file: bad >&2; exit 1", Damaged),
+                           ("kill -INT $$", Failure), ("exit 3", Failure)):
+            with open(program, "w", encoding="utf8") as file:
+                file.write("#!/bin/sh\n" + line + "\n")
+            os.chmod(program, 0o755)
+            if kind is None:
+                transfer.verify_shard(self.path, program)
+                continue
+            with self.assertRaisesRegex(kind, self.path + ": ") as caught:
+                transfer.verify_shard(self.path, program)
+            self.assertEqual(type(caught.exception), kind, line)
+
     def test_published_sums(self):
         """FIPS 180-2, appendix B.1 and B.3."""
         os.mkdir(os.path.dirname(self.path))
