@@ -99,16 +99,7 @@ TEST_P(MixedPartsTest, LossesAndGradientsOfSlots) {
   EXPECT_EQ(losses, together);
   for (float loss : losses) ASSERT_TRUE(std::isfinite(loss));
   for (size_t i = 0; i < sum->parameters().size(); ++i) {
-    const std::string& name = sum->parameters()[i].spec.name;
-    const std::vector<float> leaves = Download(apart->parameters()[i].grad, *queue_);
-    const std::vector<float> both = Download(sum->parameters()[i].grad, *queue_);
-    double square = 0, error = 0;
-    for (size_t j = 0; j < both.size(); ++j) {
-      square += double{both[j]} * both[j];
-      error += std::pow(double{leaves[j]} + leaves[both.size() + j] - both[j], 2);
-    }
-    EXPECT_GT(square, 0) << name;
-    EXPECT_LT(std::sqrt(error / square), 1e-5) << name;
+    testing::ExpectSumOfTwoLeaves(sum->parameters()[i], apart->parameters()[i], *queue_);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "gtest/gtest.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "model/init.h"
 #include "model/rotary.h"
@@ -72,9 +73,8 @@ std::vector<int32_t> StreamOfSlots(int64_t first_slot, int64_t slots, int64_t sh
   return tokens;
 }
 
-}  // namespace
-
-GptConfig PerLayerToy() {
+// What the toys have in common: no layers yet, and no part chosen.
+GptConfig ToySizes() {
   GptConfig config;
   config.vocab_size = 96;
   config.dim = 32;
@@ -83,6 +83,13 @@ GptConfig PerLayerToy() {
   config.head_dim = 16;
   config.gate_features = 12;
   config.value_embeddings = 3;
+  return config;
+}
+
+}  // namespace
+
+GptConfig PerLayerToy() {
+  GptConfig config = ToySizes();
   config.layers.resize(8);
   config.layers[0].attention = config.layers[0].mlp = false;
   config.layers[1].value_embedding = 1;
@@ -113,14 +120,7 @@ GptConfig BackoutToy() {
 }
 
 GptConfig BanksToy() {
-  GptConfig config;
-  config.vocab_size = 96;
-  config.dim = 32;
-  config.mlp_dim = 128;
-  config.heads = 2;
-  config.head_dim = 16;
-  config.gate_features = 12;
-  config.value_embeddings = 3;
+  GptConfig config = ToySizes();
   config.layers.resize(7);
   for (int i : {0, 2}) config.layers[i].paired_heads = true;
   for (int i : {3, 6}) config.layers[i].long_window = config.layers[i].key_offset = true;
@@ -257,6 +257,19 @@ std::vector<float> SmallPass::LossGrad(const ParameterArena& weights, int64_t le
   gpt_.LossGrad(input_, weights.parameters(), leaf_begin, losses_, queue_);
   if (finish) gpt_.FinishGradients(weights.parameters(), queue_);
   return Download(losses_, queue_);
+}
+
+void ExpectSumOfTwoLeaves(const kernels::Parameter& sum, const kernels::Parameter& apart,
+                          kernels::Queue& queue) {
+  const std::vector<float> leaves = Download(apart.grad, queue);
+  const std::vector<float> both = Download(sum.grad, queue);
+  double square = 0, error = 0;
+  for (size_t i = 0; i < both.size(); ++i) {
+    square += double{both[i]} * both[i];
+    error += std::pow(double{leaves[i]} + leaves[both.size() + i] - both[i], 2);
+  }
+  EXPECT_GT(square, 0) << sum.spec.name;
+  EXPECT_LT(std::sqrt(error / square), 1e-5) << sum.spec.name;
 }
 
 }  // namespace model::testing

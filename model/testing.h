@@ -56,6 +56,11 @@ class SmallPass {
 std::unique_ptr<ParameterArena> MakeWeights(const GptConfig& config, int64_t leaves);
 std::vector<float> Download(kernels::Tensor f32, kernels::Queue& queue);
 
+// Expects that the gradient of `sum`, of one leaf, is that of both leaves of `apart` together, to a
+// relative L2 error of 1e-5, and is not zero.
+void ExpectSumOfTwoLeaves(const kernels::Parameter& sum, const kernels::Parameter& apart,
+                          kernels::Queue& queue);
+
 }  // namespace model::testing
 
 #endif  // MODEL_TESTING_H_

@@ -24,7 +24,6 @@
 #include "tools/trainer/track_flags.h"
 #include "tools/trainer/train.h"
 
-#define NO_GROUP(title)
 TRACK_FLAGS(NO_GROUP, DEFINE_FLAG)
 
 namespace tools {
@@ -51,35 +50,35 @@ std::vector<CommandHelp::Group> FlagGroups() {
 }
 
 // Empty without --ranks.
-absl::StatusOr<std::string> SimulatedComm(const TrainConfig& config) {
-  const CommPlanFlags flags{.ranks = absl::GetFlag(FLAGS_ranks),
-                            .link_gbps = absl::GetFlag(FLAGS_link_gbps),
-                            .latency_us = absl::GetFlag(FLAGS_latency_us),
-                            .link_shape = absl::GetFlag(FLAGS_link_shape),
-                            .phases = absl::GetFlag(FLAGS_phases),
-                            .tflops = absl::GetFlag(FLAGS_tflops)};
+absl::StatusOr<std::string> SimulatedComm(const TrackFlags& given, const TrainConfig& config) {
+  const CommPlanFlags flags{.ranks = given.ranks,
+                            .link_gbps = given.link_gbps,
+                            .latency_us = given.latency_us,
+                            .link_shape = given.link_shape,
+                            .phases = given.phases,
+                            .tflops = given.tflops};
   if (flags.ranks == 0) return "";
   ABSL_ASSIGN_OR_RETURN(const std::string text, CommPlanText(config, flags));
   return absl::StrCat("\n", text);
 }
 
 // Only for the process that writes the files: to others they may be there already.
-absl::Status CheckOutputs(const TrainConfig& config) {
+absl::Status CheckOutputs(const TrackFlags& flags, const TrainConfig& config) {
   const OutputFile metrics = {"metrics", config.metrics};
-  std::vector<OutputFile> files = {{"trace", absl::GetFlag(FLAGS_trace)}};
+  std::vector<OutputFile> files = {{"trace", flags.trace}};
   if (config.resume) {
     ABSL_RETURN_IF_ERROR(CheckMetricsToAppendTo(metrics));
   } else {
     files.push_back(metrics);
     files.push_back({"save_init", config.save_init});
   }
-  return CheckOutputFiles(files, absl::GetFlag(FLAGS_overwrite));
+  return CheckOutputFiles(files, flags.overwrite);
 }
 
 // Null without --trace. Writes an empty trace, so that an unwritable file is found before training.
-absl::StatusOr<std::unique_ptr<RunTrace>> MakeTrace() {
-  const std::string path = absl::GetFlag(FLAGS_trace);
-  const int64_t steps = absl::GetFlag(FLAGS_trace_steps);
+absl::StatusOr<std::unique_ptr<RunTrace>> MakeTrace(const TrackFlags& flags) {
+  const std::string& path = flags.trace;
+  const int64_t steps = flags.trace_steps;
   if (path.empty()) return nullptr;
   if (steps < 1) {
     return absl::InvalidArgumentError(
@@ -101,17 +100,17 @@ absl::Status RunProcess(const Track& track, const Processes& processes) {
   const bool speaks = processes.rank == 0;  // one process speaks for all
   ABSL_ASSIGN_OR_RETURN(const Configured configured, Configure(flags));
   const TrainConfig& config = configured.config;
-  if (absl::GetFlag(FLAGS_plan)) {
-    ABSL_ASSIGN_OR_RETURN(const std::string simulated, SimulatedComm(config));
+  if (flags.plan) {
+    ABSL_ASSIGN_OR_RETURN(const std::string simulated, SimulatedComm(flags, config));
     ABSL_ASSIGN_OR_RETURN(const std::string text, PlanText(configured));
     if (speaks) std::fputs(absl::StrCat(text, simulated).c_str(), stdout);
     return absl::OkStatus();
   }
-  if (absl::GetFlag(FLAGS_ranks) != 0) {
+  if (flags.ranks != 0) {
     return absl::InvalidArgumentError(
         "--ranks is of --plan, which predicts; to train on several ranks give --world_size");
   }
-  if (speaks) ABSL_RETURN_IF_ERROR(CheckOutputs(config));
+  if (speaks) ABSL_RETURN_IF_ERROR(CheckOutputs(flags, config));
   std::unique_ptr<EventFile> events;
   if (speaks && !config.tensorboard_dir.empty()) {
     ABSL_ASSIGN_OR_RETURN(events, EventFile::Create(config.tensorboard_dir));
@@ -121,10 +120,10 @@ absl::Status RunProcess(const Track& track, const Processes& processes) {
       RunLog::Create(speaks ? config.metrics : "", config.resume, config.total_steps(),
                      speaks ? stdout : nullptr, std::move(events)));
   log->Text(absl::StrCat(CompositionText(track.name), "\n", configured.notes));
-  const int64_t lines = config.recipe.preset == "demo" ? absl::GetFlag(FLAGS_sample_lines) : 0;
+  const int64_t lines = config.recipe.preset == "demo" ? flags.sample_lines : 0;
   std::unique_ptr<RunTrace> trace;
   if (speaks) {
-    ABSL_ASSIGN_OR_RETURN(trace, MakeTrace());
+    ABSL_ASSIGN_OR_RETURN(trace, MakeTrace(flags));
   }
   InstallInterruptHandlers();
   absl::Status ending;  // an interrupt of it is not the ranks' to know, which are at their end
@@ -136,8 +135,7 @@ absl::Status RunProcess(const Track& track, const Processes& processes) {
   const absl::Status trained = Train(config, *log, when_done, trace.get());
   const absl::Status& finished = trained.ok() ? ending : trained;
   // Of a run that failed as well: they show what came before. Its own error goes first.
-  const absl::Status traced =
-      trace == nullptr ? absl::OkStatus() : trace->Write(absl::GetFlag(FLAGS_trace));
+  const absl::Status traced = trace == nullptr ? absl::OkStatus() : trace->Write(flags.trace);
   const absl::Status closed = log->Close();
   absl::Status status = finished;
   for (const absl::Status& other : {traced, closed}) {

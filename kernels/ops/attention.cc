@@ -113,22 +113,18 @@ void AttentionGrad(const AttentionArgs& forward, const AttentionGradArgs& grad, 
 }
 
 OpCost AttentionCost(const AttentionArgs& args, double pairs) {
-  OpCost cost;
-  cost.phase = OpPhase::kAttention;
-  cost.shape = AttentionText(args);
-  cost.flops = AttentionFlops(args, pairs, 2);
-  cost.bytes = 4 * Bytes(args.q) + Bytes(args.boundaries) + Bytes(args.lse);
-  return cost;
+  return {.phase = OpPhase::kAttention,
+          .shape = AttentionText(args),
+          .flops = AttentionFlops(args, pairs, 2),
+          .bytes = 4 * Bytes(args.q) + Bytes(args.boundaries) + Bytes(args.lse)};
 }
 
 OpCost AttentionGradCost(const AttentionArgs& forward, double pairs) {
-  OpCost cost;
-  cost.phase = OpPhase::kAttention;
-  cost.shape = AttentionText(forward);
-  cost.flops = AttentionFlops(forward, pairs, 5);
-  // q, k, v, o, do in; dq, dk, dv out.
-  cost.bytes = 8 * Bytes(forward.q) + Bytes(forward.boundaries) + Bytes(forward.lse);
-  return cost;
+  // Bytes: q, k, v, o, do in; dq, dk, dv out.
+  return {.phase = OpPhase::kAttention,
+          .shape = AttentionText(forward),
+          .flops = AttentionFlops(forward, pairs, 5),
+          .bytes = 8 * Bytes(forward.q) + Bytes(forward.boundaries) + Bytes(forward.lse)};
 }
 
 OpCost CachedAttentionCost(const AttentionArgs& args, int64_t begin) {

@@ -44,12 +44,10 @@ absl::Status CheckLimits(const char* flag, const Value& value, FlagLimits limits
 }
 
 absl::Status CheckRanges(const TrackFlags& f) {
-#define NO_GROUP(title)
 #define CHECK_LIMITS(type, name, value, limits, help) \
   ABSL_RETURN_IF_ERROR(CheckLimits(#name, f.name, limits));
   TRACK_FLAGS(NO_GROUP, CHECK_LIMITS)
 #undef CHECK_LIMITS
-#undef NO_GROUP
   if (!std::isfinite(f.matrix_lr_mul) || f.matrix_lr_mul <= 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("--matrix_lr_mul=", f.matrix_lr_mul, ": must be a positive number"));

@@ -7,8 +7,10 @@
 // Rows are macros because absl's flags are. A program with some of them names these:
 //
 //   #define MY_FLAGS(ROW) FLAG_slots(ROW) FLAG_threads(ROW)
-//   MY_FLAGS(DEFINE_FLAG)                                   // at namespace scope, outside of
-//   others #define COPY(type, name, ...) flags.name = absl::GetFlag(FLAGS_##name); MY_FLAGS(COPY)
+//   MY_FLAGS(DEFINE_FLAG)  // outside of all namespaces
+//
+//   #define COPY(type, name, ...) flags.name = absl::GetFlag(FLAGS_##name);
+//   MY_FLAGS(COPY)
 #ifndef TOOLS_TRAINER_TRACK_FLAGS_H_
 #define TOOLS_TRAINER_TRACK_FLAGS_H_
 
@@ -17,6 +19,9 @@
 #include <string>
 
 #include "absl/time/time.h"
+
+// For TRACK_FLAGS where the groups do not matter.
+#define NO_GROUP(title)
 
 // Needs absl/flags/flag.h.
 #define DEFINE_FLAG(type, name, value, limits, help) ABSL_FLAG(type, name, value, help);
@@ -209,11 +214,9 @@ constexpr FlagLimits Unchecked() { return {}; }
 // The values of the flags, each under its flag's name. 0 and "" mean "not given" unless the flag's
 // help says otherwise.
 struct TrackFlags {
-#define TRACK_FLAGS_NO_GROUP(title)
 #define TRACK_FLAGS_FIELD(type, name, value, limits, help) type name = value;
-  TRACK_FLAGS(TRACK_FLAGS_NO_GROUP, TRACK_FLAGS_FIELD)
+  TRACK_FLAGS(NO_GROUP, TRACK_FLAGS_FIELD)
 #undef TRACK_FLAGS_FIELD
-#undef TRACK_FLAGS_NO_GROUP
 
   int gpu = 0;  // no flag: which of the visible ones
 };
